@@ -1,0 +1,165 @@
+"""What the values of a table mean: one text for each number however it was read, and labels as indices."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, SupportsFloat
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from stakes.errors import StakesError, listing
+
+FloatArray = npt.NDArray[np.float64]
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NO_RENAMES: Mapping[str, str] = MappingProxyType({})
+
+
+def as_text(series: "pd.Series[Any]") -> "pd.Series[Any]":
+    """The canonical text of every value, missing (and blank) ones as None.
+
+    Numbers are compared as numbers, so that 1, 1.0, "1" and "1.0" are all "1": what was read as an
+    integer in training is found again when it is read as text.
+    """
+    codes, texts = text_codes(series)
+    values = np.array([*texts, None], dtype=object)[codes]
+    return pd.Series(values, index=series.index, name=series.name, dtype=object)
+
+
+def row_number(index: "pd.Index[Any]", position: int) -> int:
+    """The row of the file, counted from 1 after the header, if the index still knows it."""
+    label = index[position]
+    return int(label) + 1 if isinstance(label, int | np.integer) else position + 1
+
+
+def numbers(series: "pd.Series[Any]") -> FloatArray:
+    """A column as float64: NaN for missing, 1 for true; text that is no number is an error."""
+    if pd.api.types.is_numeric_dtype(series.dtype):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    codes, uniques = _factorize(series)
+    found = [_number(value) for value in uniques]
+    for code, (value, number) in enumerate(zip(uniques, found, strict=True)):
+        if number is None:
+            row = row_number(series.index, int(np.argmax(codes == code)))
+            raise StakesError(
+                f"column {series.name!r}: expected a number, but row {row} has {value!r}; "
+                "mend it, or leave it empty if the value is missing"
+            )
+    return np.array([*found, np.nan], dtype=np.float64)[codes]
+
+
+def encode_labels(
+    values: "pd.Series[Any]",
+    outcomes: Sequence[str],
+    *,
+    renames: Mapping[str, str] = _NO_RENAMES,
+    name: str,
+) -> npt.NDArray[np.int64]:
+    """The index into ``outcomes`` of every label, after ``renames`` from raw text to outcome name.
+
+    ``name`` is the column, for messages. Outcomes and labels are compared as ``as_text`` writes them.
+    """
+    codes, texts = text_codes(values)
+    _check_no_missing(values, codes, texts, name)
+    new = {_text(old): outcome for old, outcome in renames.items()}
+    unknown = [old for old in new if old not in texts]
+    if unknown:
+        raise StakesError(
+            f"column {name!r}: expected to rename classes among {listing(texts)}, "
+            f"but {listing(unknown)} never occurs; check the spelling"
+        )
+    places = _outcome_places(outcomes)
+    found = np.array([places.get(_text(new.get(text, text)), -1) for text in texts], dtype=np.int64)
+    labels: npt.NDArray[np.int64] = found[codes]
+    if (labels < 0).any():
+        strange = [new.get(text, text) for text, place in zip(texts, found, strict=True) if place < 0]
+        raise StakesError(
+            f"column {name!r}: expected the outcomes {listing(outcomes)}, but {int((labels < 0).sum())} rows "
+            f"have {listing(dict.fromkeys(strange))}; add it to the costs, or drop those rows"
+        )
+    return labels
+
+
+def check_classes(labels: npt.NDArray[np.int64], outcomes: Sequence[str], name: str) -> None:
+    """Every outcome must occur in the data: nothing can be learnt of one that does not."""
+    counts = np.bincount(labels, minlength=len(outcomes))
+    present = [outcome for outcome, count in zip(outcomes, counts, strict=True) if count]
+    if len(present) < 2:
+        raise StakesError(
+            f"column {name!r}: expected at least two classes, but every row has {listing(present)}; "
+            "there is nothing to decide, so check the column and the rows"
+        )
+    absent = [outcome for outcome in outcomes if outcome not in present]
+    if absent:
+        raise StakesError(
+            f"column {name!r}: expected every outcome of the costs to occur, but {listing(absent)} never does "
+            f"(the data has {listing(present)}); remove it from the costs, or add rows that have it"
+        )
+
+
+def text_codes(series: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[str | None]]:
+    """The texts of the different values, and for every row which one it has; -1 is missing."""
+    codes, uniques = _factorize(series)
+    return codes, [_text(value) for value in uniques]
+
+
+def _factorize(series: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[Any]]:
+    _check_not_dates(series)
+    try:
+        codes, uniques = pd.factorize(series)
+    except TypeError:
+        raise StakesError(
+            f"column {series.name!r}: expected single values, but it holds lists or records; "
+            f"drop it with --drop {series.name}"
+        ) from None
+    return codes, list(uniques)
+
+
+def _text(value: Any) -> str | None:
+    text = str(value).strip()
+    if text.lower() in {"true", "false"}:  # pandas takes any of these spellings for a truth value
+        return text.capitalize()
+    if not _NUMBER.fullmatch(text):
+        return text or None
+    number = float(text)
+    # 15 digits, for the reader of text files may differ from Python in the 17th.
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.15g}"
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, str):
+        return float(value) if isinstance(value, SupportsFloat) else None
+    text = value.strip().lower()
+    if text in {"true", "false"}:
+        return float(text == "true")
+    return float(text) if _NUMBER.fullmatch(text) else math.nan if not text else None
+
+
+def _check_not_dates(series: "pd.Series[Any]") -> None:
+    kind = pd.api.types.infer_dtype(series, skipna=True) if series.dtype == object else str(series.dtype)
+    if kind.startswith(("date", "time", "period", "interval")):
+        raise StakesError(
+            f"column {series.name!r}: expected numbers or text, but it holds dates or times; "
+            f"derive numbers from them (such as an age in days), or drop it with --drop {series.name}"
+        )
+
+
+def _check_no_missing(
+    values: "pd.Series[Any]", codes: npt.NDArray[np.intp], texts: Sequence[str | None], name: str
+) -> None:
+    blank = np.array([text is None for text in [*texts, None]])[codes]
+    if blank.any():
+        raise StakesError(
+            f"column {name!r}: expected a label in every row, but {int(blank.sum())} of {len(blank)} have none, "
+            f"first in row {row_number(values.index, int(np.argmax(blank)))} (empty, NA and None count as "
+            "missing); fill them in, or drop those rows"
+        )
+
+
+def _outcome_places(outcomes: Sequence[str]) -> dict[str | None, int]:
+    places = {_text(outcome): place for place, outcome in enumerate(outcomes)}
+    if len(places) != len(outcomes):
+        raise StakesError(f"expected different outcomes, but some of {listing(outcomes)} mean the same; rename them")
+    return places

@@ -1,0 +1,230 @@
+"""The contract of a posterior, and of what is drawn from it."""
+
+import copy
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stakes.errors import StakesError
+from stakes.likelihoods import Categorical, Likelihood
+
+# Sampling works in blocks whose activations fit here, whatever the number of inputs and draws.
+MEMORY_BYTES = 256 * 2**20
+
+
+class Posterior(nn.Module, ABC):
+    """A network, a likelihood, and an approximating family q over the network's weights.
+
+    Used in two ways: `log_probs` with `kl` to train q, and `draw` to predict with it.
+    """
+
+    likelihood: Likelihood
+
+    def __init__(self, likelihood: Likelihood | None) -> None:
+        super().__init__()
+        self.likelihood = Categorical() if likelihood is None else likelihood
+
+    @abstractmethod
+    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+        """``(S, B, ..., C)`` log p(outcome), differentiable, with fresh randomness for every example."""
+
+    @abstractmethod
+    def kl(self) -> Tensor:
+        """KL(q || prior) in nats for the whole network; divide it by the number of examples."""
+
+    @abstractmethod
+    def draw(self, samples: int, seed: int) -> "Draws":
+        """A frozen set of ``samples`` functions, unchanged by later training."""
+
+    @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """Its family and settings in JSON types."""
+
+
+class Draws(ABC):
+    """Frozen functions from a posterior: the same draw of the same input is the same answer, always.
+
+    >>> decisions = decide(draws(x), utility)  # doctest: +SKIP
+    """
+
+    samples: int
+    device: torch.device
+
+    @abstractmethod
+    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+        """``(last - first, B, ..., C)``: the draws from ``first`` up to ``last`` of log p(outcome)."""
+
+    @abstractmethod
+    def activation_bytes(self, x: Tensor) -> int:
+        """What the largest activation of one draw of one input takes."""
+
+    def __call__(self, x: Tensor, memory: int = MEMORY_BYTES) -> "Predictive":
+        if x.ndim < 1 or len(x) == 0:
+            raise StakesError(f"expected inputs with a batch axis and at least one row, but got {tuple(x.shape)}")
+        return Predictive(self, x, memory)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """The draws of some inputs, not yet computed: it is asked for blocks, or for the mean."""
+
+    draws: Draws
+    x: Tensor
+    memory: int = MEMORY_BYTES
+
+    @property
+    def samples(self) -> int:
+        return self.draws.samples
+
+    @torch.no_grad()
+    def blocks(self) -> Iterator[Tensor]:
+        """``(S, b, ..., C)`` log-probabilities, for one block of inputs after the other."""
+        rows, size = self._block_shape()
+        for x in torch.split(self.x, rows):
+            yield torch.cat(list(self._draw_blocks(x, size)))
+
+    def log_probs(self) -> Tensor:
+        """``(S, B, ..., C)`` all draws of all inputs."""
+        return torch.cat(list(self.blocks()), dim=1)
+
+    @torch.no_grad()
+    def mean_probs(self) -> Tensor:
+        """``(B, ..., C)`` the mean predictive, accumulated without keeping the draws."""
+        rows, size = self._block_shape()
+        totals = []
+        for x in torch.split(self.x, rows):
+            first, *rest = (block.exp().sum(0) for block in self._draw_blocks(x, size))
+            totals.append(sum(rest, first))
+        return torch.cat(totals) / self.samples
+
+    def _draw_blocks(self, x: Tensor, size: int) -> Iterator[Tensor]:
+        x = x.to(self.draws.device)
+        for first in range(0, self.samples, size):
+            yield self.draws.log_probs(x, first, min(first + size, self.samples))
+
+    def _block_shape(self) -> tuple[int, int]:
+        """How many inputs, and how many of their draws, are computed at once."""
+        budget = max(1, self.memory // (4 * self.draws.activation_bytes(self.x[:1])))  # in + out, twice
+        rows = max(1, min(len(self.x), budget // self.samples))
+        return rows, max(1, min(self.samples, budget // rows))
+
+
+def over_draws(function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
+    """``function`` of every slice of ``stacked`` along its first axis, results stacked again.
+
+    Under `torch.func.vmap` whatever does not depend on the draw is computed once, not S times. A
+    network that vmap cannot run (in-place sums, control flow on values, recurrent layers) is run draw
+    by draw: slower, and the same answer.
+    """
+    with _slow_attention(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slower, as said
+        try:
+            return torch.func.vmap(function, randomness="different")(dict(stacked))
+        except RuntimeError:
+            count = len(next(iter(stacked.values())))
+            draws = [{key: value[s] for key, value in stacked.items()} for s in range(count)]
+            return torch.stack([function(draw) for draw in draws])
+
+
+def repeated(run: Callable[[], Tensor], samples: int) -> Tensor:
+    """``run`` with fresh randomness ``samples`` times, stacked."""
+    if samples == 1:
+        with _slow_attention():
+            return run().unsqueeze(0)
+    return over_draws(lambda _: run(), {"draw": torch.empty(samples)})
+
+
+@contextmanager
+def _slow_attention() -> Iterator[None]:
+    """Keep transformer layers from their fused path, which passes over their dropout layers in eval mode."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+class Stacks:
+    """The random tensors of many draws, stacked: kept if they are small, made again if not."""
+
+    def __init__(self, make: Callable[[int], dict[str, Tensor]], samples: int) -> None:
+        self._make = make
+        self._samples = samples
+        size = sum(tensor.nbytes for tensor in make(0).values())
+        self._kept = self._stack(0, samples) if size * samples <= MEMORY_BYTES // 4 else None
+
+    def __call__(self, first: int, last: int) -> dict[str, Tensor]:
+        """``{name: (last - first, ...)}``."""
+        if self._kept is None:
+            return self._stack(first, last)
+        return {key: value[first:last] for key, value in self._kept.items()}
+
+    def _stack(self, first: int, last: int) -> dict[str, Tensor]:
+        draws = [self._make(s) for s in range(first, last)]
+        return {key: torch.stack([draw[key] for draw in draws]) for key in draws[0]}
+
+
+def largest_activation(network: nn.Module, x: Tensor) -> int:
+    """The bytes of the largest tensor that any layer of the network puts out for ``x``."""
+    sizes = [x.nbytes]
+
+    def record(module: nn.Module, inputs: Any, output: Any) -> None:
+        sizes.extend([output.nbytes] if isinstance(output, Tensor) else [])
+
+    handles = [module.register_forward_hook(record) for module in network.modules()]
+    try:
+        with torch.no_grad(), _slow_attention():
+            network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(sizes)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode inside, and every part of it back in the mode it was in after."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def require_samples(samples: int) -> None:
+    if samples < 1:
+        raise StakesError(f"expected at least one sample, but got {samples}")
+
+
+def squared_norm(module: nn.Module) -> Tensor:
+    """The sum of squares of all weight matrices and kernels; biases and norms are left alone."""
+    weights = [parameter for parameter in module.parameters() if parameter.ndim >= 2]
+    return sum((weight.square().sum() for weight in weights), torch.zeros((), device=device_of(module)))
+
+
+def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
+    """A copy of ``network`` in which ``swap(name, layer)`` stands for each layer, unless it is None.
+
+    A layer used in several places is swapped once, so that it stays one layer.
+    """
+    root = nn.ModuleDict({"network": copy.deepcopy(network)})
+    swapped = {layer: new for name, layer in root["network"].named_modules() if (new := swap(name, layer))}
+    parents = [module for module in root.modules() if module not in swapped]
+    for parent in parents:
+        for name, child in parent.named_children():
+            if child in swapped:
+                parent._modules[name] = swapped[child]
+    return root["network"]
+
+
+def device_of(module: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

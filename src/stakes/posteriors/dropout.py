@@ -1,0 +1,193 @@
+"""Monte-Carlo dropout: q is a Bernoulli mask over units (Gal and Ghahramani 2016).
+
+    KL(q || p) ~ sum_l  lengthscale^2 (1 - p) / 2  ||W_l||^2      up to a constant,
+
+which `fit` divides by the number of examples: the weight decay of a standard dropout network.
+"""
+
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from stakes import seeds
+from stakes.errors import StakesError, StakesWarning
+from stakes.likelihoods import Likelihood
+from stakes.posteriors.base import (
+    Draws,
+    Posterior,
+    Stacks,
+    device_of,
+    largest_activation,
+    over_draws,
+    repeated,
+    require_samples,
+    squared_norm,
+    swap_layers,
+)
+
+_BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
+_ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
+_ALPHA_DROPPED = -1.7580993408473766  # what SELU tends to: -scale * alpha
+_HIDDEN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)
+
+
+class MCDropout(Posterior):
+    """Dropout layers stay random: in training a fresh mask for every example, in a draw one for all.
+
+    ``network`` is trained in place. ``lengthscale`` is the prior's, the paper's is 0.01.
+    """
+
+    def __init__(self, network: nn.Module, likelihood: Likelihood | None = None, *, lengthscale: float = 1.0) -> None:
+        super().__init__(likelihood)
+        rates = [layer.p for layer in _dropout_layers(network)]
+        if not rates:
+            raise StakesError(
+                f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
+                "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
+                "controlled), or use Ensemble or MeanField"
+            )
+        _warn_of_hidden_dropout(network)
+        self.network = network
+        self.lengthscale = lengthscale
+        self._keep = 1 - sum(rates) / len(rates)
+
+    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+        require_samples(samples)
+        with _active(self.network):
+            return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
+
+    def kl(self) -> Tensor:
+        return self.lengthscale**2 * self._keep / 2 * squared_norm(self.network)
+
+    def draw(self, samples: int, seed: int) -> "DropoutDraws":
+        require_samples(samples)
+        return DropoutDraws(self.network, self.likelihood, samples, seed)
+
+    def spec(self) -> dict[str, Any]:
+        return {"family": "dropout", "lengthscale": self.lengthscale}
+
+
+class DropoutDraws(Draws):
+    """Each draw is one thinned network: a mask for each place where dropout is applied, shared by all inputs."""
+
+    def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
+        self.samples = samples
+        self.device = device_of(network)
+        self._seed = seed
+        self._board = _Board()
+        self._likelihood = copy.deepcopy(likelihood).eval()
+        self._network = swap_layers(network, self._board.site).eval().requires_grad_(False)
+        self._known: dict[torch.Size, tuple[Stacks, int]] = {}
+
+    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+        masks, _ = self._masks(x[:1])
+
+        def one(draw: Mapping[str, Tensor]) -> Tensor:
+            self._board.start(draw)
+            return self._likelihood.outcome_log_probs(self._network(x))
+
+        with torch.no_grad():
+            return over_draws(one, masks(first, last))
+
+    def activation_bytes(self, x: Tensor) -> int:
+        return self._masks(x[:1])[1]
+
+    def _masks(self, x: Tensor) -> tuple[Stacks, int]:
+        """The masks for inputs of this shape, and what one input takes; found by letting one input through."""
+        if x.shape not in self._known:
+            self._board.start(None)
+            size = largest_activation(self._network, x.to(self.device))
+            sites = dict(self._board.seen)
+            if not sites:
+                raise StakesError(
+                    "expected the network to call its dropout layers, but it did not for this input: its draws "
+                    "would all be equal"
+                )
+            masks = Stacks(lambda s: {key: self._mask(key, *sites[key], s) for key in sites}, self.samples)
+            self._known[x.shape] = masks, size
+        return self._known[x.shape]
+
+    def _mask(self, key: str, layer: _DropoutNd, shape: torch.Size, dtype: torch.dtype, draw: int) -> Tensor:
+        uniform = torch.rand(shape, generator=seeds.generator(self._seed, "mask", key, draw))
+        return (uniform >= layer.p).to(self.device, dtype)
+
+
+class _Site(nn.Module):
+    """Stands where a dropout layer stood, and applies the mask of the current draw."""
+
+    def __init__(self, name: str, layer: _DropoutNd, board: "_Board") -> None:
+        super().__init__()
+        self.name, self.layer, self.board = name, layer, board
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self.board.mask(self, x)
+        if mask is None:
+            return x
+        p = self.layer.p
+        if isinstance(self.layer, _ALPHA):
+            a: float = ((1 - p) * (1 + p * _ALPHA_DROPPED**2)) ** -0.5
+            return x * (a * mask) + a * _ALPHA_DROPPED * (1 - mask - p)
+        return x * (mask / (1 - p) if p < 1 else mask)
+
+
+class _Board:
+    """Where the sites of one network look up their masks. A layer used twice has two places on it."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, tuple[_DropoutNd, torch.Size, torch.dtype]] = {}
+        self._masks: Mapping[str, Tensor] | None = None
+        self._calls: Counter[str] = Counter()
+
+    def site(self, name: str, layer: nn.Module) -> nn.Module | None:
+        return _Site(name, layer, self) if isinstance(layer, _DropoutNd) and layer.p > 0 else None
+
+    def start(self, masks: Mapping[str, Tensor] | None) -> None:
+        """Begin a forward pass with these masks, or, with None, one that only looks which are needed."""
+        self._masks = masks
+        self._calls.clear()
+        if masks is None:
+            self.seen.clear()
+
+    def mask(self, site: _Site, x: Tensor) -> Tensor | None:
+        key = f"{site.name}/{self._calls[site.name]}"
+        self._calls[site.name] += 1
+        if self._masks is not None:
+            return self._masks[key]
+        shape = torch.Size([x.shape[1], *[1] * (x.ndim - 2)]) if isinstance(site.layer, _BY_CHANNEL) else x.shape[1:]
+        self.seen[key] = site.layer, shape, x.dtype
+        return None
+
+
+def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
+    return [layer for layer in network.modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
+
+
+def _warn_of_hidden_dropout(network: nn.Module) -> None:
+    for name, layer in network.named_modules():
+        if isinstance(layer, _HIDDEN_DROPOUT) and layer.dropout > 0:
+            warnings.warn(
+                f"layer {name!r} ({type(layer).__name__}) has dropout inside, which is random in training but "
+                "cannot be frozen into draws: give it dropout=0 and put nn.Dropout beside it",
+                StakesWarning,
+                stacklevel=3,
+            )
+
+
+@contextmanager
+def _active(network: nn.Module) -> Iterator[None]:
+    """Dropout layers random inside, whatever the mode of the rest; batch norm follows its own mode."""
+    quiet = [layer for layer in _dropout_layers(network) if not layer.training]
+    for layer in quiet:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in quiet:
+            layer.training = False

@@ -1,0 +1,102 @@
+"""Deep ensemble: q is a set of networks, each with a weight of one (Lakshminarayanan et al. 2017).
+
+    KL(q || p) ~ mean_m  ||W_m||^2 / (2 prior_sd^2)      up to a constant:
+
+point masses have no entropy to speak of, so each member is a maximum a posteriori fit from its own start.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from stakes import seeds
+from stakes.errors import StakesError
+from stakes.likelihoods import Likelihood
+from stakes.posteriors.base import (
+    Draws,
+    Posterior,
+    device_of,
+    largest_activation,
+    over_draws,
+    require_samples,
+    squared_norm,
+)
+
+
+class Ensemble(Posterior):
+    """Every member is trained on every batch; a draw is a member, so there are no more draws than members."""
+
+    def __init__(
+        self, members: Sequence[nn.Module], likelihood: Likelihood | None = None, *, prior_sd: float = 1.0
+    ) -> None:
+        super().__init__(likelihood)
+        if len(members) < 2:
+            raise StakesError(f"expected an ensemble of at least 2 networks, but got {len(members)}")
+        if len({id(member) for member in members}) < len(members):
+            raise StakesError("expected different networks in an ensemble, but one object stands in it twice")
+        self.members = nn.ModuleList(members)
+        self.prior_sd = prior_sd
+
+    @classmethod
+    def of(
+        cls,
+        make: Callable[[], nn.Module],
+        members: int,
+        seed: int,
+        likelihood: Likelihood | None = None,
+        *,
+        prior_sd: float = 1.0,
+    ) -> Self:
+        """``members`` networks from ``make()``, each initialised from its own stream of ``seed``."""
+        networks = []
+        for member in range(members):
+            with seeds.seeded(seed, "member", member):
+                networks.append(make())
+        return cls(networks, likelihood, prior_sd=prior_sd)
+
+    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+        """All the members, whatever ``samples`` is: each has to learn from each batch."""
+        require_samples(samples)
+        return torch.stack([self.likelihood.outcome_log_probs(member(x)) for member in self.members])
+
+    def kl(self) -> Tensor:
+        return squared_norm(self.members) / (2 * self.prior_sd**2 * len(self.members))
+
+    def draw(self, samples: int, seed: int) -> "EnsembleDraws":
+        """``samples`` members without repetition, or all of them if there are no more than that."""
+        require_samples(samples)
+        order = torch.randperm(len(self.members), generator=seeds.generator(seed, "members"))
+        chosen = sorted(order[:samples].tolist())
+        return EnsembleDraws([self.members[index] for index in chosen], self.likelihood)
+
+    def spec(self) -> dict[str, Any]:
+        return {"family": "ensemble", "members": len(self.members), "prior_sd": self.prior_sd}
+
+
+class EnsembleDraws(Draws):
+    """Each draw is one member of the ensemble, as it was when it was drawn."""
+
+    def __init__(self, members: Sequence[nn.Module], likelihood: Likelihood) -> None:
+        frozen = [copy.deepcopy(member).eval().requires_grad_(False) for member in members]
+        parameters, buffers = torch.func.stack_module_state(frozen)
+        self.samples = len(frozen)
+        self.device = device_of(frozen[0])
+        self._network = frozen[0]
+        self._state = {**parameters, **buffers}
+        self._likelihood = copy.deepcopy(likelihood).eval()
+        self._known: dict[torch.Size, int] = {}
+
+    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+        def one(state: Mapping[str, Tensor]) -> Tensor:
+            return self._likelihood.outcome_log_probs(torch.func.functional_call(self._network, dict(state), (x,)))
+
+        with torch.no_grad():
+            return over_draws(one, {key: value[first:last] for key, value in self._state.items()})
+
+    def activation_bytes(self, x: Tensor) -> int:
+        if x.shape not in self._known:
+            self._known[x.shape] = largest_activation(self._network, x.to(self.device))
+        return self._known[x.shape]

@@ -1,0 +1,157 @@
+"""Mean field: q is an independent Gaussian over every weight (Blundell et al. 2015).
+
+    KL(q || p) = sum_w  log(prior_sd / sd) + (sd^2 + mean^2) / (2 prior_sd^2) - 1/2      in closed form.
+
+Training uses the local reparameterisation (Kingma et al. 2015): the noise is added to the output of a layer,
+with the variance that the weights' noise would give it, fresh for every example.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import softplus
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from stakes import seeds
+from stakes.errors import StakesError
+from stakes.likelihoods import Likelihood
+from stakes.posteriors.base import (
+    Draws,
+    Posterior,
+    Stacks,
+    device_of,
+    largest_activation,
+    over_draws,
+    repeated,
+    require_samples,
+    swap_layers,
+)
+
+
+class MeanField(Posterior):
+    """The linear and convolutional layers of a copy of ``network`` become Gaussian; the rest is learnt as it is."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        likelihood: Likelihood | None = None,
+        *,
+        prior_sd: float = 1.0,
+        initial_sd: float = 0.02,
+    ) -> None:
+        super().__init__(likelihood)
+        if not (prior_sd > 0 and initial_sd > 0):
+            raise StakesError(f"expected standard deviations above 0, but got {prior_sd} and {initial_sd}")
+        self.prior_sd, self.initial_sd = prior_sd, initial_sd
+        self.network = swap_layers(network, lambda name, layer: _gaussian(layer, initial_sd))
+        if not any(isinstance(layer, GaussianLayer) for layer in self.network.modules()):
+            raise StakesError(
+                f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
+            )
+
+    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+        require_samples(samples)
+        return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
+
+    def kl(self) -> Tensor:
+        layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianLayer)]
+        return torch.stack([layer.kl(self.prior_sd) for layer in layers]).sum()
+
+    def draw(self, samples: int, seed: int) -> "MeanFieldDraws":
+        require_samples(samples)
+        return MeanFieldDraws(self.network, self.likelihood, samples, seed)
+
+    def spec(self) -> dict[str, Any]:
+        return {"family": "mean_field", "prior_sd": self.prior_sd, "initial_sd": self.initial_sd}
+
+
+class MeanFieldDraws(Draws):
+    """Each draw is one network whose weights are a sample of q."""
+
+    def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
+        self.samples = samples
+        self.device = device_of(network)
+        self._seed = seed
+        self._likelihood = copy.deepcopy(likelihood).eval()
+        self._gaussians = {
+            f"{name}.{key}".lstrip("."): moments
+            for name, layer in network.named_modules()
+            if isinstance(layer, GaussianLayer)
+            for key, moments in layer.frozen_moments().items()
+        }
+        plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
+        self._network = plain.eval().requires_grad_(False)
+        self._weights = Stacks(self._sample, samples)
+        self._known: dict[torch.Size, int] = {}
+
+    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+        def one(weights: Mapping[str, Tensor]) -> Tensor:
+            return self._likelihood.outcome_log_probs(functional_call(self._network, dict(weights), (x,)))
+
+        with torch.no_grad():
+            return over_draws(one, self._weights(first, last))
+
+    def activation_bytes(self, x: Tensor) -> int:
+        if x.shape not in self._known:
+            self._known[x.shape] = largest_activation(self._network, x.to(self.device))
+        return self._known[x.shape]
+
+    def _sample(self, draw: int) -> dict[str, Tensor]:
+        weights = {}
+        for key, (mean, sd) in self._gaussians.items():
+            noise = torch.randn(mean.shape, generator=seeds.generator(self._seed, "weight", key, draw))
+            weights[key] = mean + sd * noise.to(mean)
+        return weights
+
+
+class GaussianLayer(nn.Module):
+    """A linear or convolutional layer with Gaussian weights: ``layer`` holds the means, ``rho`` the sds."""
+
+    def __init__(self, layer: nn.Linear | _ConvNd, initial_sd: float) -> None:
+        super().__init__()
+        self.layer = layer
+        start = float(torch.tensor(initial_sd, dtype=torch.float64).expm1().log())  # softplus(start) = sd
+        self.rho = nn.ParameterDict({key: torch.full_like(mean, start) for key, mean in layer.named_parameters()})
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean: Tensor = self.layer(x)
+        variances = {key: softplus(rho).square() for key, rho in self.rho.items()}
+        variance = functional_call(self.layer, variances, (x.square(),))
+        noise: Tensor = variance.clamp_min(1e-16).sqrt() * torch.randn_like(mean)
+        return mean + noise
+
+    @property
+    def weight(self) -> Tensor:
+        """The mean, for code that looks at a layer's weight (its device, say)."""
+        return self.layer.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.layer.bias
+
+    def kl(self, prior_sd: float) -> Tensor:
+        terms = []
+        for key, mean in self.layer.named_parameters():
+            sd = softplus(self.rho[key])
+            ratio: Tensor = (sd.square() + mean.square()) / prior_sd**2
+            terms.append((ratio - 1 - (sd / prior_sd).square().log()).sum() / 2)
+        return torch.stack(terms).sum()
+
+    def frozen_moments(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """``{parameter: (mean, sd)}``, copied."""
+        moments = {}
+        for key, mean in self.layer.named_parameters():
+            moments[key] = mean.detach().clone(), softplus(self.rho[key].detach())
+        return moments
+
+
+def _gaussian(layer: nn.Module, initial_sd: float) -> GaussianLayer | None:
+    # Attention reads the weight of its output projection itself, so that layer has to stay a plain one.
+    if isinstance(layer, nn.Linear | _ConvNd) and not isinstance(layer, NonDynamicallyQuantizableLinear):
+        return GaussianLayer(layer, initial_sd)
+    return None

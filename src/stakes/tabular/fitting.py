@@ -1,0 +1,223 @@
+"""``stakes fit``: a table, its costs, and the alternatives trained and compared."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from stakes.artifact import SavedModel
+from stakes.comparison import REFERENCE, Comparison, Problem, Run, best_run, boosted_probs, score_run, summarise
+from stakes.data.encoding import TableEncoder
+from stakes.data.examples import TensorExamples
+from stakes.data.splits import duplicate_groups, split
+from stakes.data.tables import read_table
+from stakes.data.values import check_classes, encode_labels
+from stakes.errors import StakesError, listing
+from stakes.files import write_json, write_text
+from stakes.methods import Recipe, method, predict, train_model
+from stakes.parallel import Report, side_by_side
+from stakes.seeds import derive
+from stakes.storage import read_tensors, write_tensors
+from stakes.tabular.folder import RunFolder
+from stakes.utility import Utility
+
+Listener = Callable[["Fit", Any], None]
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """What to decide, from which data."""
+
+    data: Path
+    target: str
+    costs: Path
+    test: Path | float = 0.2  # a file, or the share of rows to hold out
+    validation: float = 0.2  # the share of the remaining rows that choose the epoch and the model
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    renames: Mapping[str, str] = field(default_factory=dict)
+    unit: str | None = None
+    models: tuple[str, ...] = ("standard", "weighted", "calibrated")
+    recipe: Recipe = field(default_factory=Recipe)
+    seeds: int = 1
+    seed: int = 0
+
+    def settings(self) -> dict[str, Any]:
+        """All of it in JSON types, with the contents of the files: two runs with equal settings are equal."""
+        files = {"data": self.data, "costs": self.costs}
+        files |= {"test": self.test} if isinstance(self.test, Path) else {}
+        plain = json.loads(json.dumps(asdict(self), default=str))
+        digests = {f"{key}_sha256": hashlib.sha256(path.read_bytes()).hexdigest() for key, path in files.items()}
+        return {**plain, **digests, "stakes": version("stakes")}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One model with one seed, still to be trained."""
+
+    model: str
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedTable:
+    """The table as a problem, and the encoder that made it one."""
+
+    problem: Problem
+    encoder: TableEncoder
+    rows: Mapping[str, int]  # how many train, validation, test
+    repeated: int  # rows that repeat another; copies never stand on both sides of a split
+
+
+def prepare(task: TableTask) -> PreparedTable:
+    """Read, check, split and encode; statistics come from the training part only."""
+    utility = Utility.from_csv(task.costs, unit=task.unit)
+    frame, labels = _labelled(task.data, task, utility)
+    check_classes(labels, utility.outcomes, task.target)
+    rows = np.arange(len(frame))
+    groups = duplicate_groups(frame.to_numpy(dtype=object))
+    if isinstance(task.test, Path):
+        test_frame, test_labels = _labelled(task.test, task, utility)
+    else:
+        rows, held_out = split(labels, groups, task.test, derive(task.seed, "test"))
+        test_frame, test_labels = frame.iloc[held_out], labels[held_out]
+    kept, chosen = split(labels[rows], groups[rows], task.validation, derive(task.seed, "validation"))
+    train, validation = rows[kept], rows[chosen]
+    encoder = TableEncoder.fit(frame.iloc[train], categorical=task.categorical)
+
+    def examples(part: pd.DataFrame, values: np.ndarray[Any, np.dtype[np.int64]]) -> TensorExamples:
+        return TensorExamples(torch.from_numpy(encoder.transform(part)), torch.from_numpy(values))
+
+    problem = Problem(
+        examples(frame.iloc[train], labels[train]),
+        examples(frame.iloc[validation], labels[validation]),
+        examples(test_frame, test_labels),
+        utility,
+    )
+    check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
+    counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
+    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)))
+
+
+def fit_table(
+    task: TableTask,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    workers: int = 1,
+    on_prepared: Callable[[PreparedTable], None] = lambda prepared: None,
+    on_progress: Listener = lambda fit, event: None,
+) -> Comparison:
+    """Train and compare the alternatives; the chosen model and all results are in ``folder`` at the end."""
+    _check(task)
+    settings = task.settings()
+    folder.refuse_if_taken(settings, resume=resume, force=force)
+    prepared = prepare(task)
+    on_prepared(prepared)
+    folder.claim(settings, resume=resume, force=force)
+    fits = [Fit(model, task.seed + number) for number in range(task.seeds) for model in (*task.models, REFERENCE)]
+    waiting = [fit for fit in fits if not _predictions_file(folder, fit).exists()]
+    worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
+    for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
+        on_progress(finished, None)
+    runs = [_read_run(folder, fit) for fit in fits]
+    return _conclude(runs, prepared, folder, task.seed)
+
+
+def _check(task: TableTask) -> None:
+    if not task.models:
+        raise StakesError("expected at least one model to train, but got none")
+    if len(set(task.models)) < len(task.models):
+        raise StakesError(f"expected each model once, but got {listing(task.models)}")
+    if task.seeds < 1:
+        raise StakesError(f"expected at least one seed, but got {task.seeds}")
+    for name in task.models:
+        method(name).likelihood(task.recipe.noise)
+
+
+def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:
+    """The features and the encoded labels of a file."""
+    frame = read_table(path)
+    absent = [name for name in (task.target, *task.drop) if name not in frame.columns]
+    if absent:
+        raise StakesError(f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}")
+    labels = encode_labels(frame[task.target], utility.outcomes, renames=task.renames, name=task.target)
+    return frame.drop(columns=[task.target, *task.drop]), labels
+
+
+@dataclass(frozen=True, eq=False)
+class _Worker:
+    """Trains one model with one seed, and leaves its results in the folder."""
+
+    recipe: Recipe
+    prepared: PreparedTable
+    folder: RunFolder
+    notes: Mapping[str, Any]
+
+    def __call__(self, fit: Fit, report: Report) -> Fit:
+        problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
+        if fit.model == REFERENCE:
+            self._finish(fit, boosted_probs(problem, fit.seed), None)
+            return fit
+        checkpoint = place / "checkpoint.safetensors"
+        posterior, history = train_model(
+            method(fit.model),
+            self.recipe,
+            problem.train,
+            problem.validation,
+            problem.utility,
+            fit.seed,
+            checkpoint=checkpoint,
+            progress=report,
+        )
+        shutil.rmtree(place / "model", ignore_errors=True)
+        seed = derive(fit.seed, "predict")
+        notes = {**self.notes, "model": fit.model, "seed": fit.seed}
+        SavedModel(posterior, problem.utility, self.prepared.encoder, self.recipe.samples, seed, notes).save(
+            place / "model"
+        )
+        details = {"epochs": len(history.epochs), "best_epoch": history.best}
+        probs = predict(posterior, problem.test.x, self.recipe.samples, fit.seed)
+        self._finish(fit, probs, history.best_utility, details)
+        checkpoint.unlink(missing_ok=True)
+        return fit
+
+    def _finish(
+        self, fit: Fit, probs: torch.Tensor, validation: float | None, details: Mapping[str, Any] | None = None
+    ) -> None:
+        metadata = {"validation_utility": validation, "details": details or {}}
+        write_tensors(_predictions_file(self.folder, fit), {"probs": probs}, metadata)
+
+
+def _predictions_file(folder: RunFolder, fit: Fit) -> Path:
+    return folder.run(fit.model, fit.seed) / "predictions.safetensors"
+
+
+def _read_run(folder: RunFolder, fit: Fit) -> Run:
+    tensors, metadata = read_tensors(_predictions_file(folder, fit))
+    return Run(fit.model, fit.seed, tensors["probs"], metadata["validation_utility"], metadata["details"])
+
+
+def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:
+    problem = prepared.problem
+    labels, utility = problem.test.labels, problem.utility
+    comparison = summarise(runs, labels, utility, seed)
+    best = best_run(runs, comparison.chosen)
+    shutil.rmtree(folder.model, ignore_errors=True)
+    shutil.copytree(folder.run(best.model, best.seed) / "model", folder.model)
+    _write_lines(folder.results_file, (row for run in runs for row in score_run(run, labels, utility)))
+    write_json(folder.summary_file, comparison.to_dict(utility) | {"rows_used": dict(prepared.rows)})
+    return comparison
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))

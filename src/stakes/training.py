@@ -1,0 +1,292 @@
+"""Training: the only loop, for every posterior and every objective."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import Dataset
+
+from stakes import seeds
+from stakes.data.examples import Examples, as_examples
+from stakes.decision import decide
+from stakes.errors import StakesError
+from stakes.metrics import utilities
+from stakes.objectives import Objective
+from stakes.posteriors.base import Posterior
+from stakes.storage import flatten, read_tensors, unflatten, write_tensors
+from stakes.utility import Utility
+
+Data = Examples | Dataset[Any] | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train. Every method that is compared gets the same."""
+
+    epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    schedule: Literal["constant", "cosine"] = "constant"
+    patience: int | None = 20  # epochs without a better validation utility before stopping; None: never
+    samples: int = 20  # draws with which validation is scored
+    checkpoint_seconds: float = 5.0  # how often, at most, a checkpoint is written
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "samples"):
+            if getattr(self, name) < 1:
+                raise StakesError(f"expected {name} to be at least 1, but got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise StakesError(f"expected a learning rate above 0, but got {self.learning_rate}")
+        if self.schedule not in ("constant", "cosine"):
+            raise StakesError(f"expected the schedule 'constant' or 'cosine', but got {self.schedule!r}")
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one pass over the training data came to; without validation there is no utility."""
+
+    number: int  # from 1
+    loss: float
+    utility: float | None = None  # mean on validation, under the optimal decision
+    nll: float | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """All the epochs, and the one whose weights the posterior ended with."""
+
+    epochs: tuple[Epoch, ...] = ()
+    best: int = 0  # number of the epoch; 0 before the first
+
+    @property
+    def best_utility(self) -> float | None:
+        return self.epochs[self.best - 1].utility if self.best else None
+
+    def with_epoch(self, epoch: Epoch) -> "History":
+        """A tie goes to the later epoch, which has learnt for longer."""
+        better = epoch.utility is None or self.best_utility is None or epoch.utility >= self.best_utility
+        return History((*self.epochs, epoch), epoch.number if better else self.best)
+
+    def stalled(self, patience: int | None) -> bool:
+        """No epoch of the last ``patience`` was strictly better than all before it."""
+        scores = [epoch.utility for epoch in self.epochs if epoch.utility is not None]
+        if patience is None or len(scores) <= patience:
+            return False
+        return max(scores[-patience:]) <= max(scores[:-patience])
+
+
+def fit(
+    posterior: Posterior,
+    objective: Objective,
+    train: Data,
+    validation: Data | None = None,
+    *,
+    utility: Utility | None = None,
+    config: Training = Training(),  # noqa: B008 (frozen)
+    seed: int = 0,
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: bool | Callable[[Epoch], None] = True,
+    accelerator: str = "cpu",
+    devices: int = 1,
+    strategy: str = "auto",
+    precision: Any = None,
+) -> History:
+    """Train ``posterior`` in place, and leave it with the weights of its best epoch, in eval mode.
+
+    The best epoch is the one with the highest mean ``utility`` on ``validation`` under the optimal
+    decision: the same rule for every objective. Without ``validation`` it is the last one.
+
+    ``checkpoint`` is a file: with ``resume``, training goes on from it, to the same result as if it had
+    never stopped. The last four arguments go to Lightning Fabric; a strategy has to keep a whole copy of
+    the network on each device (``ddp`` does).
+    """
+    examples = as_examples(train)
+    held_out = as_examples(validation) if validation is not None else None
+    if held_out is not None and utility is None:
+        raise StakesError("expected a utility to choose the best epoch on validation with: pass utility=")
+    fabric = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=precision)
+    fabric.launch()
+    make = optimizer or (lambda parameters: torch.optim.Adam(parameters, lr=config.learning_rate, fused=True))
+    step, wrapped = fabric.setup(
+        _Step(posterior, objective, examples), make([p for p in posterior.parameters() if p.requires_grad])
+    )
+    state = _State(posterior, wrapped.optimizer, objective, {**asdict(config), "seed": seed})
+    history = state.load(checkpoint) if resume and checkpoint is not None and checkpoint.exists() else History()
+    saved = time.monotonic()
+    with _reporter(progress and fabric.is_global_zero and progress, config) as report:
+        for number in range(len(history.epochs) + 1, config.epochs + 1):
+            if history.stalled(config.patience):
+                break
+            with seeds.seeded(seed, "epoch", number, fabric.global_rank):
+                loss = _train_epoch(fabric, step, wrapped, examples, config, number, seed)
+            epoch = Epoch(number, loss)
+            if held_out is not None and utility is not None:
+                value, nll = score(posterior, held_out, utility, config.samples, seed, config.batch_size)
+                epoch = replace(epoch, utility=value, nll=nll)
+            history = history.with_epoch(fabric.broadcast(epoch))
+            state.keep_if_best(history)
+            due = time.monotonic() - saved >= config.checkpoint_seconds
+            if checkpoint is not None and fabric.is_global_zero and due:
+                state.save(checkpoint, history)
+                saved = time.monotonic()
+            report(epoch)
+    state.restore_best()
+    posterior.eval()
+    return history
+
+
+def score(
+    posterior: Posterior, examples: Examples, utility: Utility, samples: int, seed: int, batch_size: int
+) -> tuple[float, float]:
+    """The mean utility of the optimal decisions, and the mean NLL, over labelled examples."""
+    draws = posterior.draw(samples, seeds.derive(seed, "score"))
+    total, surprise, count = 0.0, 0.0, 0
+    for batch in examples.in_order(batch_size):
+        decisions = decide(draws(batch.x), utility.rows(batch.positions.numpy()))
+        labels = batch.labels.to(decisions.probs.device)
+        likelihood = decisions.probs.gather(-1, labels.unsqueeze(-1)).clamp_min(1e-12)
+        total += float(utilities(decisions, batch.labels, utility.rows(batch.positions.numpy())).sum())
+        surprise -= float(likelihood.log().sum())
+        count += batch.labels.numel()
+    return total / count, surprise / count
+
+
+class _Step(nn.Module):
+    """The loss of a batch as one module, so that Fabric's strategies see a single forward pass."""
+
+    def __init__(self, posterior: Posterior, objective: Objective, examples: Examples) -> None:
+        super().__init__()
+        self.posterior = posterior
+        self.objective = objective
+        self.labels = len(examples)
+
+    def forward(self, x: Tensor, labels: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
+        loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
+        # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
+        return loss + self.posterior.kl() / (self.labels * labels[0].numel())
+
+
+def _train_epoch(
+    fabric: Fabric, step: Any, optimizer: Any, examples: Examples, config: Training, number: int, seed: int
+) -> float:
+    for group in optimizer.param_groups:
+        group["lr"] = config.rate(number - 1)
+    order = _shard(len(examples), fabric.global_rank, fabric.world_size)
+    step.objective.start_epoch(step.posterior, _inputs(fabric, examples, order, config.batch_size))
+    step.train()
+    order = order[torch.randperm(len(order), generator=seeds.generator(seed, "order", number))]
+    total, count = torch.zeros((), device=fabric.device), 0
+    for batch in examples.batches(order, config.batch_size):
+        positions, x, labels, weights = fabric.to_device(batch)
+        loss = step(x, labels, positions, weights)
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() * len(x)
+        count += len(x)
+    mean = float(total) / count
+    if not math.isfinite(mean):
+        raise StakesError(
+            f"the loss became {mean} in epoch {number}: try a lower learning rate than {config.learning_rate}, "
+            "and look for wild values in the inputs"
+        )
+    return mean
+
+
+def _shard(count: int, rank: int, world: int) -> Tensor:
+    """The positions that one process trains on: always the same, and equally many for each."""
+    per_process = -(-count // world)
+    return torch.arange(per_process * world)[rank::world] % count
+
+
+def _inputs(fabric: Fabric, examples: Examples, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for batch in examples.batches(order, examples.block(batch_size)):
+        yield batch.positions, fabric.to_device(batch.x)
+
+
+class _State:
+    """All that changes during training, and its way to disk and back."""
+
+    def __init__(self, posterior: Posterior, optimizer: Optimizer, objective: Objective, run: dict[str, Any]) -> None:
+        self.posterior, self.optimizer, self.objective, self.run = posterior, optimizer, objective, run
+        self.best: dict[str, Tensor] = {}
+
+    def keep_if_best(self, history: History) -> None:
+        if history.best == len(history.epochs):
+            self.best = {key: value.detach().clone() for key, value in self.posterior.state_dict().items()}
+
+    def restore_best(self) -> None:
+        if self.best:
+            self.posterior.load_state_dict(self.best)
+
+    def save(self, path: Path, history: History) -> None:
+        tree = {
+            "posterior": self.posterior.state_dict(),
+            "best": self.best,
+            "optimizer": {str(index): slots for index, slots in self.optimizer.state_dict()["state"].items()},
+            "objective": self.objective.state_dict(),
+        }
+        epochs = [asdict(epoch) for epoch in history.epochs]
+        write_tensors(path, flatten(tree), {"run": self.run, "epochs": epochs, "best": history.best})
+
+    def load(self, path: Path) -> History:
+        flat, metadata = read_tensors(path)
+        if metadata.get("run") != self.run:
+            raise StakesError(
+                f"{path}: expected the checkpoint of a run with {self.run}, but it is of {metadata.get('run')}"
+            )
+        tree = unflatten(flat)
+        try:
+            self.posterior.load_state_dict(tree["posterior"])
+            slots = {int(index): slot for index, slot in tree.get("optimizer", {}).items()}
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": slots})
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise StakesError(f"{path}: the checkpoint is of another network ({error})") from None
+        self.objective.load_state_dict(tree.get("objective", {}))
+        self.best = tree.get("best", {})
+        return History(tuple(Epoch(**epoch) for epoch in metadata["epochs"]), metadata["best"])
+
+
+@contextmanager
+def _reporter(progress: bool | Callable[[Epoch], None], config: Training) -> Iterator[Callable[[Epoch], None]]:
+    """Where epochs are reported to: the caller's function, a progress bar on a terminal, or nowhere."""
+    if callable(progress):
+        yield progress
+    elif progress and sys.stderr.isatty():
+        with epoch_bar(config.epochs) as report:
+            yield report
+    else:
+        yield lambda epoch: None
+
+
+@contextmanager
+def epoch_bar(epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    """A Rich progress bar on stderr that is told about each epoch."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=epochs)
+
+        def report(epoch: Epoch) -> None:
+            worth = "" if epoch.utility is None else f"  utility {epoch.utility:.4g}"
+            bar.update(task, completed=epoch.number, description=f"training  loss {epoch.loss:.4g}{worth}")
+
+        yield report
