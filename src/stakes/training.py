@@ -33,7 +33,7 @@ class Training:
     """How to train. Every method that is compared gets the same."""
 
     epochs: int = 100
-    batch_size: int = 64
+    batch_size: int | None = None  # None: 32 to 256, by the number of examples
     learning_rate: float = 1e-3
     schedule: Literal["constant", "cosine"] = "constant"
     patience: int | None = 20  # epochs without a better validation utility before stopping; None: never
@@ -42,12 +42,17 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "samples"):
-            if getattr(self, name) < 1:
-                raise StakesError(f"expected {name} to be at least 1, but got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise StakesError(f"expected {name} to be at least 1, but got {value}")
         if not self.learning_rate > 0:
             raise StakesError(f"expected a learning rate above 0, but got {self.learning_rate}")
         if self.schedule not in ("constant", "cosine"):
             raise StakesError(f"expected the schedule 'constant' or 'cosine', but got {self.schedule!r}")
+
+    def batch(self, examples: int) -> int:
+        """The batch size: the one asked for, or a power of two near a 64th of the examples."""
+        return self.batch_size or min(256, max(32, 2 ** round(math.log2(examples / 64 + 1))))
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
@@ -138,7 +143,7 @@ def fit(
                 loss = _train_epoch(fabric, step, wrapped, examples, config, number, seed)
             epoch = Epoch(number, loss)
             if held_out is not None and utility is not None:
-                value, nll = score(posterior, held_out, utility, config.samples, seed, config.batch_size)
+                value, nll = score(posterior, held_out, utility, config.samples, seed, config.batch(len(examples)))
                 epoch = replace(epoch, utility=value, nll=nll)
             history = history.with_epoch(fabric.broadcast(epoch))
             state.keep_if_best(history)
@@ -189,11 +194,12 @@ def _train_epoch(
     for group in optimizer.param_groups:
         group["lr"] = config.rate(number - 1)
     order = _shard(len(examples), fabric.global_rank, fabric.world_size)
-    step.objective.start_epoch(step.posterior, _inputs(fabric, examples, order, config.batch_size))
+    size = config.batch(len(examples))
+    step.objective.start_epoch(step.posterior, _inputs(fabric, examples, order, size))
     step.train()
     order = order[torch.randperm(len(order), generator=seeds.generator(seed, "order", number))]
     total, count = torch.zeros((), device=fabric.device), 0
-    for batch in examples.batches(order, config.batch_size):
+    for batch in examples.batches(order, size):
         positions, x, labels, weights = fabric.to_device(batch)
         loss = step(x, labels, positions, weights)
         fabric.backward(loss)

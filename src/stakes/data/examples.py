@@ -62,6 +62,9 @@ class TensorExamples(Examples):
     def block(self, batch_size: int) -> int:
         return max(batch_size, IN_MEMORY_BLOCK)
 
+    def subset(self, rows: Tensor) -> "TensorExamples":
+        return TensorExamples(self.x[rows], self.labels[rows], None if self.weights is None else self.weights[rows])
+
 
 class DatasetExamples(Examples):
     """A dataset of ``(x, label)`` pairs, collated by PyTorch's own loader; ``workers`` read ahead."""

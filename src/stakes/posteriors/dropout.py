@@ -44,7 +44,7 @@ class MCDropout(Posterior):
     ``network`` is trained in place. ``lengthscale`` is the prior's, the paper's is 0.01.
     """
 
-    def __init__(self, network: nn.Module, likelihood: Likelihood | None = None, *, lengthscale: float = 1.0) -> None:
+    def __init__(self, network: nn.Module, likelihood: Likelihood | None = None, *, lengthscale: float = 0.1) -> None:
         super().__init__(likelihood)
         rates = [layer.p for layer in _dropout_layers(network)]
         if not rates:

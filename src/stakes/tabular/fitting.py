@@ -124,13 +124,25 @@ def fit_table(
     prepared = prepare(task)
     on_prepared(prepared)
     folder.claim(settings, resume=resume, force=force)
-    fits = [Fit(model, task.seed + number) for number in range(task.seeds) for model in (*task.models, REFERENCE)]
-    waiting = [fit for fit in fits if not _predictions_file(folder, fit).exists()]
+    waiting = [fit for fit in _fits(task) if not _predictions_file(folder, fit).exists()]
     worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
     for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
         on_progress(finished, None)
-    runs = [_read_run(folder, fit) for fit in fits]
-    return _conclude(runs, prepared, folder, task.seed)
+    return _conclude(read_runs(task, folder), prepared, folder, task.seed)
+
+
+def read_runs(task: TableTask, folder: RunFolder) -> list[Run]:
+    """What each finished fit left in the folder."""
+    runs = []
+    for fit in _fits(task):
+        tensors, metadata = read_tensors(_predictions_file(folder, fit))
+        runs.append(Run(fit.model, fit.seed, tensors["probs"], metadata["validation_utility"], metadata["details"]))
+    return runs
+
+
+def _fits(task: TableTask) -> list[Fit]:
+    """Every model with every seed, and the reference with each of them."""
+    return [Fit(model, task.seed + number) for number in range(task.seeds) for model in (*task.models, REFERENCE)]
 
 
 def _check(task: TableTask) -> None:
@@ -200,11 +212,6 @@ class _Worker:
 
 def _predictions_file(folder: RunFolder, fit: Fit) -> Path:
     return folder.run(fit.model, fit.seed) / "predictions.safetensors"
-
-
-def _read_run(folder: RunFolder, fit: Fit) -> Run:
-    tensors, metadata = read_tensors(_predictions_file(folder, fit))
-    return Run(fit.model, fit.seed, tensors["probs"], metadata["validation_utility"], metadata["details"])
 
 
 def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:

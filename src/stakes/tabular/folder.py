@@ -15,6 +15,8 @@ from typing import Any
 from stakes.errors import StakesError
 from stakes.files import read_json, write_json
 
+_ENTRIES = ("run.json", "runs", "model", "summary.json", "results.jsonl", "report.md", "figures")
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -46,21 +48,18 @@ class RunFolder:
         return self.path / "runs" / f"{model}-{seed}"
 
     def claim(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
-        """Make the folder this run's own, or say why it cannot be."""
+        """Make the folder this run's own, or say why it cannot be. Files of other kinds in it are left alone."""
         self.refuse_if_taken(settings, resume=resume, force=force)
-        if force and self.settings_file.exists():
-            shutil.rmtree(self.path)
+        if force:
+            for entry in self._taken():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.settings_file, settings)
 
     def refuse_if_taken(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
         if self.path.is_file():
             raise StakesError(f"{self.path}: expected a directory for the results, but it is a file")
-        if not self.path.exists() or not any(self.path.iterdir()):
-            return
-        if not self.settings_file.exists():
-            raise StakesError(f"{self.path}: not empty, and not the folder of a run: choose another --out")
-        if force:
+        if force or not self._taken():
             return
         if not resume:
             raise StakesError(
@@ -75,3 +74,6 @@ class RunFolder:
                 f"{self.path}: cannot resume another run; different: {', '.join(changed)} "
                 f"({first} was {before.get(first)!r}, now {settings.get(first)!r})"
             )
+
+    def _taken(self) -> list[Path]:
+        return [self.path / name for name in _ENTRIES if (self.path / name).exists()]

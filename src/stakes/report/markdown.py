@@ -1,0 +1,111 @@
+"""``report.md``: a run in words, a table and figures."""
+
+import json
+from collections.abc import Sequence
+
+import torch
+
+from stakes import metrics
+from stakes.comparison import Comparison, Row
+from stakes.decision import decide
+from stakes.files import write_text
+from stakes.report import figures
+from stakes.report.console import interval, verdict
+from stakes.tabular.fitting import PreparedTable, TableTask, read_runs
+from stakes.tabular.folder import RunFolder
+from stakes.utility import Utility
+
+
+def write_report(folder: RunFolder, task: TableTask, prepared: PreparedTable, comparison: Comparison) -> None:
+    """Write report.md and its figures from what the run left in its folder."""
+    utility, labels = prepared.problem.utility, prepared.problem.test.labels
+    runs = read_runs(task, folder)
+    probs = {
+        model: torch.cat([run.probs for run in runs if run.model == model])
+        for model in dict.fromkeys(run.model for run in runs)
+    }
+    repeated = {model: labels.repeat(len(values) // len(labels)) for model, values in probs.items()}
+    curves = {model: metrics.reliability(values, repeated[model]) for model, values in probs.items()}
+    chosen = decide(probs[comparison.chosen], utility)
+    counts = metrics.confusion_counts(chosen.choice, repeated[comparison.chosen], utility)
+    figures.comparison_figure(folder.figures / "comparison.png", comparison, utility)
+    figures.confusion_figure(folder.figures / "confusion.png", counts, utility, _cases(comparison.chosen, task.seeds))
+    figures.reliability_figure(folder.figures / "reliability.png", curves)
+    claimed = metrics.claimed_utility(chosen)
+    realised = metrics.realised_utility(counts, utility)
+    text = [
+        f"# {task.target}: what decisions cost",
+        _headline(comparison, utility),
+        verdict(comparison),
+        "## The alternatives",
+        _table(comparison.rows, utility),
+        "![Cost of the alternatives, and paired differences](figures/comparison.png)",
+        f"Chosen: **{_safe(comparison.chosen)}** with optimal decisions, {comparison.why}.",
+        "`argmax` acts on the most probable outcome; `optimal` takes the decision with the highest expected utility. "
+        "Intervals are 95 % bootstrap intervals over the test rows"
+        + (" and the seeds" if task.seeds > 1 else "")
+        + "; "
+        "differences are paired on the same rows. `boosting` is scikit-learn's gradient boosting, for reference.",
+        f"## {_safe(comparison.chosen)}, decision by decision",
+        "![Decisions against outcomes](figures/confusion.png)",
+        f"It claimed a mean utility of {claimed:.4g} for its decisions, and realised {realised:.4g}.",
+        "![Reliability](figures/reliability.png)",
+        "## How it was made",
+        _settings(task, prepared),
+    ]
+    write_text(folder.path / "report.md", "\n\n".join(text) + "\n")
+
+
+def _cases(model: str, seeds: int) -> str:
+    return f"{model}: cases" if seeds == 1 else f"{model}: cases, {seeds} seeds"
+
+
+def _headline(comparison: Comparison, utility: Utility) -> str:
+    rows = {(row.model, row.rule): row for row in comparison.rows}
+    best, plain = rows[comparison.chosen, "optimal"], rows[comparison.reference, "argmax"]
+    saved = 100 * (plain.cost - best.cost)
+    unit = f" {utility.unit}" if utility.unit else ""
+    what = "saves" if saved >= 0 else "costs"
+    return (
+        f"**{_safe(comparison.chosen)}** with optimal decisions {what} {abs(saved):.4g}{unit} per 100 decisions "
+        f"against {_safe(comparison.reference)} deciding by the highest probability."
+    )
+
+
+def _table(rows: Sequence[Row], utility: Utility) -> str:
+    unit = f" [{utility.unit}]" if utility.unit else ""
+    heads = [
+        "model",
+        "decisions",
+        "utility (95 %)",
+        f"cost{unit}",
+        "accuracy",
+        "NLL",
+        "ECE",
+        "difference (95 %)",
+        "seeds",
+    ]
+    lines = ["| " + " | ".join(map(_safe, heads)) + " |", "|" + "---|" * len(heads)]
+    for row in rows:
+        difference = "" if row.difference is None else interval(row.difference, sign=True)
+        numbers = [f"{row.cost:.4g}", f"{row.accuracy:.3f}", f"{row.nll:.3f}", f"{row.ece:.3f}"]
+        cells = [_safe(row.model), row.rule, interval(row.utility), *numbers, difference, str(row.seeds)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _settings(task: TableTask, prepared: PreparedTable) -> str:
+    rows = ", ".join(f"{count} {part}" for part, count in prepared.rows.items())
+    copies = (
+        f" {prepared.repeated} rows repeat another, and were kept on its side of the split."
+        if prepared.repeated
+        else ""
+    )
+    settings = json.dumps(task.settings(), indent=2, ensure_ascii=False)
+    return f"Rows: {rows}.{copies} Features: {prepared.encoder.width}.\n\n```json\n{settings}\n```"
+
+
+def _safe(text: str) -> str:
+    """Text from data as text in Markdown."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{mark}" if mark in "\\|*_`[]" else mark for mark in escaped).replace("\n", " ")
