@@ -16,7 +16,7 @@ import torch
 
 def derive(seed: int, *names: str | int) -> int:
     """A 63-bit seed for the stream called ``names`` under ``seed``; the same on every machine."""
-    text = "/".join([str(int(seed)), *(str(name) for name in names)])
+    text = repr((int(seed), *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 

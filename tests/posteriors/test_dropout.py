@@ -1,0 +1,217 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stakes import MCDropout, StakesError, StakesWarning
+from stakes.posteriors.dropout import DropoutDraws
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Dropout(0.3), nn.Linear(3, 3))
+
+
+def enumerated_mean(network: nn.Sequential, x: Tensor, p: float) -> Tensor:
+    """E over all 2^3 masks of the softmax, exactly."""
+    before, after = network[:2], network[3]
+    total = torch.zeros(len(x), 3)
+    for mask in itertools.product((0.0, 1.0), repeat=3):
+        weight = np.prod([1 - p if bit else p for bit in mask])
+        total += weight * after(before(x) * torch.tensor(mask) / (1 - p)).softmax(-1)
+    return total.detach()
+
+
+@pytest.mark.parametrize("how", ["frozen draws", "fresh samples"])
+def test_the_mean_predictive_is_that_over_all_masks(how: str) -> None:
+    network, x = small(), torch.randn(5, 2)
+    posterior = MCDropout(network)
+    torch.manual_seed(1)
+    if how == "frozen draws":
+        probs = posterior.draw(4000, seed=1)(x).log_probs().exp()
+    else:
+        probs = posterior.log_probs(x, 4000).detach().exp()
+    error = probs.std(0) / 4000**0.5
+    assert ((probs.mean(0) - enumerated_mean(network, x, 0.3)).abs() < 4.5 * error).all()
+    assert (error > 0).all()
+
+
+def test_every_draw_is_one_thinned_network_shared_by_all_inputs() -> None:
+    network, x = small(), torch.randn(50, 2)
+    before, after = network[:2], network[3]
+    thinned = [
+        after(before(x) * torch.tensor(mask) / 0.7).log_softmax(-1).detach()
+        for mask in itertools.product((0.0, 1.0), repeat=3)
+    ]
+    for draw in MCDropout(network).draw(12, seed=0)(x).log_probs():
+        assert sum(torch.allclose(draw, one, atol=1e-6) for one in thinned) == 1
+
+
+def test_fresh_samples_differ_between_examples() -> None:
+    same = torch.ones(64, 2)
+    probs = MCDropout(small()).log_probs(same, 2).exp()
+    assert len(probs[0].unique(dim=0)) > 2
+
+
+class Probe(nn.Module):
+    """A dropout layer on a constant input: its output is the mask itself."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+LAYERS = [
+    (nn.Dropout(0.4), (8, 6)),
+    (nn.Dropout(0.4), (8, 6, 5)),
+    (nn.Dropout1d(0.4), (8, 6, 5)),
+    (nn.Dropout2d(0.4), (8, 6, 5, 5)),
+    (nn.Dropout3d(0.4), (8, 6, 5, 5, 5)),
+    (nn.AlphaDropout(0.4), (8, 6)),
+    (nn.FeatureAlphaDropout(0.4), (8, 6, 5, 5)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda v: type(v).__name__ if isinstance(v, nn.Module) else "")
+def test_frozen_masks_have_the_moments_of_the_layer_itself(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    network = Probe(layer)
+    x = torch.full((1, *shape[1:]), 0.7)
+    draws = DropoutDraws(network, _Identity(), 4000, seed=0)
+    ours = draws.log_probs(x, 0, 4000)[:, 0]  # (S, ...)
+    layer.train()
+    torch.manual_seed(0)
+    theirs = torch.stack([layer(x)[0] for _ in range(4000)])
+    torch.testing.assert_close(ours.unique(), theirs.unique(), atol=1e-5, rtol=1e-5)
+    assert float(ours.mean()) == pytest.approx(float(theirs.mean()), abs=0.05)
+    assert float(ours.var(0).mean()) == pytest.approx(float(theirs.var(0).mean()), rel=0.1)
+    if isinstance(layer, nn.Dropout2d):  # whole channels are dropped
+        assert (ours.flatten(2).std(-1) == 0).all()
+
+
+class _Identity(nn.Module):
+    def outcome_log_probs(self, logits: Tensor) -> Tensor:
+        return logits
+
+
+class Skip(nn.Module):
+    """One dropout layer used twice, a skip connection around it, batch norm, a segmentation's output."""
+
+    def __init__(self, in_place: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.last = (
+            nn.Conv2d(3, 6, 3, padding=1),
+            nn.Conv2d(6, 6, 3, padding=1),
+            nn.Conv2d(6, 4, 1),
+        )
+        self.norm, self.dropout, self.in_place = nn.BatchNorm2d(6), nn.Dropout2d(0.5), in_place
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).relu()
+        branch = self.dropout(self.norm(self.second(self.dropout(h))))
+        if self.in_place:
+            h += branch  # vmap cannot do this: a draw by draw loop has to
+        else:
+            h = h + branch
+        return self.last(h)
+
+
+def test_the_loop_for_networks_that_vmap_cannot_run_gives_the_same_answer() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    smooth, rough = (MCDropout(Skip(in_place)).draw(5, seed=3)(x).log_probs() for in_place in (False, True))
+    assert smooth.shape == (5, 2, 8, 8, 4)
+    torch.testing.assert_close(smooth, rough)
+
+
+def test_a_layer_used_twice_has_two_masks() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout, self.out = nn.Dropout(0.5), nn.Linear(40, 40)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([self.dropout(x), self.dropout(x)], 1)
+
+    first, second = DropoutDraws(Twice(), _Identity(), 1, seed=0).log_probs(torch.ones(1, 40), 0, 1)[0, 0]
+    assert not torch.equal(first, second)
+
+
+def test_what_precedes_the_first_random_layer_runs_once() -> None:
+    calls = []
+
+    class Counting(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(x.shape)
+            return super().forward(x)
+
+    network = nn.Sequential(Counting(2, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    draws = MCDropout(network).draw(100, seed=0)
+    x = torch.randn(30, 2)
+    draws(x).mean_probs()
+    calls.clear()
+    draws(x).mean_probs()
+    assert calls == [torch.Size([30, 2])]
+
+
+def test_inputs_of_other_sizes_get_masks_of_their_own() -> None:
+    draws = MCDropout(Skip()).draw(3, seed=0)
+    for size in (8, 12, 8):
+        assert draws(torch.randn(1, 3, size, size)).log_probs().shape == (3, 1, size, size, 4)
+
+
+def test_transformer_layers_do_not_slip_past_their_dropout() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.5)
+    layer.self_attn.dropout = 0.0
+    network = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
+    for probs in (
+        MCDropout(network).draw(6, seed=0)(torch.randn(5, 4, 8)).log_probs().exp(),
+        MCDropout(network.eval()).log_probs(torch.randn(5, 4, 8), 6).exp(),
+    ):
+        assert (probs.std(0) > 1e-4).all()
+
+
+@pytest.mark.parametrize("network", [nn.Linear(2, 3), nn.Sequential(nn.Dropout(0.0), nn.Linear(2, 3))])
+def test_a_network_without_dropout_is_told_what_to_do(network: nn.Module) -> None:
+    with pytest.raises(StakesError, match=r"nn.Dropout\(p\).*Ensemble"):
+        MCDropout(network)
+
+
+def test_dropout_that_is_never_called_is_found_out() -> None:
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout, self.out = nn.Dropout(0.5), nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(x)
+
+    with pytest.raises(StakesError, match="would all be equal"):
+        MCDropout(Unused()).draw(3, 0)(torch.randn(1, 2)).mean_probs()
+
+
+def test_dropout_inside_a_recurrent_layer_is_warned_of() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = nn.GRU(2, 4, num_layers=2, dropout=0.3, batch_first=True)
+            self.dropout, self.out = nn.Dropout(0.5), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.dropout(self.gru(x)[0][:, -1]))
+
+    with pytest.warns(StakesWarning, match="'gru'"):
+        posterior = MCDropout(Recurrent())
+    assert posterior.draw(4, 0)(torch.randn(5, 7, 2)).log_probs().shape == (4, 5, 3)
+
+
+def test_the_prior_is_the_papers_weight_decay() -> None:
+    """l^2 (1 - p) / (2 N tau) ||W||^2 for each weight matrix, N left to fit, tau = 1."""
+    network = small()
+    squares = sum(float(layer.weight.detach().square().sum()) for layer in (network[0], network[3]))
+    assert MCDropout(network, lengthscale=0.5).kl().item() == pytest.approx(0.5**2 * 0.7 / 2 * squares, rel=1e-6)

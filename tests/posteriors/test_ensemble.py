@@ -1,0 +1,58 @@
+import pytest
+import torch
+from torch import nn
+
+from stakes import Ensemble, StakesError
+
+
+def members(count: int) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)) for _ in range(count)]
+
+
+def test_draws_are_the_members_themselves() -> None:
+    networks, x = members(3), torch.randn(6, 2)
+    expected = torch.stack([network(x).log_softmax(-1) for network in networks]).detach()
+    draws = Ensemble(networks).draw(50, seed=0)
+    assert draws.samples == 3
+    torch.testing.assert_close(draws(x).log_probs(), expected)
+
+
+def test_fewer_samples_are_some_members_without_repetition() -> None:
+    networks, x = members(5), torch.randn(1, 2)
+    posterior = Ensemble(networks)
+    seen = {tuple(posterior.draw(2, seed)(x).log_probs()[:, 0, 0].tolist()) for seed in range(40)}
+    assert all(first != second for first, second in seen)
+    assert len(seen) == 10
+
+
+def test_members_made_here_start_apart_and_reproducibly() -> None:
+    make = lambda: nn.Linear(2, 3)  # noqa: E731
+    torch.manual_seed(123)
+    first = Ensemble.of(make, 3, seed=1)
+    torch.manual_seed(456)
+    second = Ensemble.of(make, 3, seed=1)
+    weights = [member.weight for member in first.members]
+    assert all(torch.equal(a, b.weight) for a, b in zip(weights, second.members, strict=True))
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_the_prior_is_the_mean_over_members() -> None:
+    networks = members(2)
+    squares = [sum(float(p.detach().square().sum()) for p in net.parameters() if p.ndim == 2) for net in networks]
+    assert Ensemble(networks, prior_sd=2.0).kl().item() == pytest.approx(sum(squares) / 2 / (2 * 4), rel=1e-6)
+
+
+def test_dropout_in_members_is_off_in_draws() -> None:
+    networks = [nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3)) for _ in range(2)]
+    draws = Ensemble(networks).train().draw(2, 0)
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(draws(x).log_probs(), draws(x).log_probs())
+
+
+def test_an_ensemble_of_one_or_of_one_network_twice_is_refused() -> None:
+    with pytest.raises(StakesError, match="at least 2"):
+        Ensemble(members(1))
+    network = nn.Linear(2, 3)
+    with pytest.raises(StakesError, match="twice"):
+        Ensemble([network, network])

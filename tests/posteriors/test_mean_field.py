@@ -1,0 +1,105 @@
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+
+from stakes import MeanField, StakesError
+from stakes.likelihoods import Likelihood
+from stakes.posteriors.mean_field import GaussianLayer
+
+
+class Raw(Likelihood):
+    """Passes the network's output through, to look at it."""
+
+    def outcome_log_probs(self, logits: Tensor) -> Tensor:
+        return logits
+
+    def observed_log_probs(self, log_probs: Tensor) -> Tensor:
+        return log_probs
+
+    def spec(self) -> dict:
+        return {}
+
+
+def layer_of(posterior: MeanField) -> GaussianLayer:
+    return next(layer for layer in posterior.network.modules() if isinstance(layer, GaussianLayer))
+
+
+def test_the_divergence_is_that_of_torch_distributions() -> None:
+    torch.manual_seed(0)
+    posterior = MeanField(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), prior_sd=0.7, initial_sd=0.1)
+    expected = 0.0
+    for layer in posterior.network.modules():
+        if isinstance(layer, GaussianLayer):
+            for mean, sd in layer.frozen_moments().values():
+                expected += float(kl_divergence(Normal(mean, sd), Normal(torch.zeros(()), 0.7)).sum())
+    assert posterior.kl().item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_divergence_of_the_prior_itself_is_zero() -> None:
+    posterior = MeanField(nn.Linear(3, 2), prior_sd=0.5, initial_sd=0.5)
+    nn.init.zeros_(layer_of(posterior).layer.weight)
+    nn.init.zeros_(layer_of(posterior).layer.bias)
+    assert posterior.kl().item() == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("how", ["local reparameterisation", "weight samples"])
+def test_a_linear_layer_has_the_output_moments_of_the_closed_form(how: str) -> None:
+    torch.manual_seed(0)
+    posterior = MeanField(nn.Linear(3, 2), Raw(), initial_sd=0.3)
+    x = torch.randn(4, 3)
+    layer = layer_of(posterior)
+    (weight, weight_sd), (bias, bias_sd) = layer.frozen_moments().values()
+    mean, variance = x @ weight.T + bias, x**2 @ (weight_sd**2).T + bias_sd**2
+    torch.manual_seed(1)
+    if how == "local reparameterisation":
+        outputs = posterior.log_probs(x, 20000).detach()
+    else:
+        outputs = posterior.draw(20000, seed=1)(x).log_probs()
+    error = (variance / 20000).sqrt()
+    assert ((outputs.mean(0) - mean).abs() < 4.5 * error).all()
+    torch.testing.assert_close(outputs.var(0), variance, rtol=0.06, atol=0)
+
+
+def test_a_convolution_has_the_output_moments_of_its_weight_samples() -> None:
+    torch.manual_seed(0)
+    posterior = MeanField(nn.Conv2d(2, 3, 3, padding=1, stride=2), Raw(), initial_sd=0.2)
+    x = torch.randn(1, 2, 6, 6)
+    local = posterior.log_probs(x, 6000).detach()
+    weights = posterior.draw(6000, seed=0)(x).log_probs()
+    spread = weights.std(0) * (2 / 6000) ** 0.5
+    assert ((local.mean(0) - weights.mean(0)).abs() < 5 * spread).all()
+    torch.testing.assert_close(local.var(0), weights.var(0), rtol=0.15, atol=0)
+
+
+def test_the_network_given_is_left_as_it_was() -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    posterior = MeanField(network)
+    assert not any(isinstance(layer, GaussianLayer) for layer in network.modules())
+    posterior.kl().backward()
+    assert all(torch.equal(value, network.state_dict()[key]) for key, value in before.items())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_the_mean_network_is_the_one_given() -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    posterior = MeanField(network, initial_sd=1e-6)
+    x = torch.randn(5, 3)
+    expected = network(x).log_softmax(-1).detach()
+    torch.testing.assert_close(posterior.draw(3, 0)(x).log_probs(), expected.expand(3, 5, 2), atol=1e-4, rtol=1e-3)
+
+
+def test_attention_works_with_its_projection_left_plain() -> None:
+    network = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(32, 3))
+    posterior = MeanField(network, initial_sd=0.3).eval()
+    x = torch.randn(5, 4, 8)
+    for probs in (posterior.log_probs(x, 6).exp(), posterior.draw(6, 0)(x).log_probs().exp()):
+        assert (probs.std(0) > 1e-4).all()
+
+
+def test_what_cannot_be_gaussian_is_refused() -> None:
+    with pytest.raises(StakesError, match="linear or convolutional"):
+        MeanField(nn.Sequential(nn.ReLU()))
+    with pytest.raises(StakesError, match="above 0"):
+        MeanField(nn.Linear(2, 2), prior_sd=0)

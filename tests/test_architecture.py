@@ -1,0 +1,60 @@
+"""The direction of imports, as DESIGN.md draws it: each layer knows only those before it."""
+
+import ast
+from pathlib import Path
+
+import stakes
+
+LAYERS = (
+    ("errors", "seeds", "files", "storage"),
+    ("cost_files", "utility", "likelihoods", "networks", "data"),
+    ("posteriors",),
+    ("decision",),
+    ("metrics",),
+    ("objectives",),
+    ("training",),
+    ("parallel", "methods", "comparison", "artifact"),
+    ("estimator", "tabular"),
+    ("report",),
+    ("cli",),
+)
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+SOURCE = Path(stakes.__file__).parent
+
+
+def imported_rooms(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "stakes":
+            parts = node.module.split(".")
+            names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("stakes.")}
+    return names
+
+
+def test_imports_point_downwards() -> None:
+    wrong = []
+    for file in SOURCE.rglob("*.py"):
+        room = file.relative_to(SOURCE).with_suffix("").parts[0]
+        if room == "__init__":
+            continue
+        assert room in RANK, f"{room} has no layer yet: put it into LAYERS"
+        others = imported_rooms(ast.parse(file.read_text())) - {room}
+        wrong += [f"{file.relative_to(SOURCE)} imports {other}" for other in others if RANK[other] > RANK[room]]
+    assert not wrong
+
+
+def test_the_rooms_of_the_second_layer_know_nothing_of_each_other() -> None:
+    strangers = {"utility", "likelihoods", "networks", "data"}
+    for room in strangers:
+        place = SOURCE / room
+        files = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
+        for file in files:
+            assert not imported_rooms(ast.parse(file.read_text())) & (strangers - {room}), file
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert set(stakes.__all__) == set(dir(stakes))
+    for name in stakes.__all__:
+        assert getattr(stakes, name) is not None

@@ -1,0 +1,379 @@
+"""The objectives against enumeration over a finite weight set, closed forms and finite differences."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stakes import Ensemble, LossCalibrated, MCDropout, NoisyCategorical, StakesError, Standard, Utility, Weighted
+from stakes.objectives import Objective, log_gain
+from stakes.posteriors import Draws, Posterior
+
+WEIGHTS, EXAMPLES, CLASSES = 4, 6, 3
+
+
+class FiniteWeights(Posterior):
+    """q over a handful of linear networks. ``counts`` are q in tenths; the prior is ``prior``.
+
+    ``log_probs`` runs through the weight set exactly, each network as often as its count, or samples a
+    network for each example.
+    """
+
+    def __init__(self, weights: Tensor, counts: list[int], prior: Tensor, exact: bool) -> None:
+        super().__init__(None)
+        self.weights, self.counts, self.prior, self.exact = weights, torch.tensor(counts), prior, exact
+
+    @property
+    def q(self) -> Tensor:
+        return self.counts.double() / self.counts.sum()
+
+    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+        every = torch.einsum("bi,kic->kbc", x, self.weights).log_softmax(-1)  # (K, B, C)
+        if self.exact:
+            return every.repeat_interleave(self.counts, 0)
+        chosen = torch.multinomial(self.q, samples * len(x), replacement=True).reshape(samples, len(x))
+        return every[chosen, torch.arange(len(x))]
+
+    def kl(self) -> Tensor:
+        return (self.q * (self.q / self.prior).log()).sum()
+
+    def draw(self, samples: int, seed: int) -> Draws:
+        raise NotImplementedError
+
+    def spec(self) -> dict:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def problem() -> tuple[Tensor, Tensor, Tensor, Tensor, Utility]:
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.randn(WEIGHTS, 2, CLASSES, generator=generator, dtype=torch.float64)
+    prior = torch.rand(WEIGHTS, generator=generator, dtype=torch.float64).softmax(0)
+    x = torch.randn(EXAMPLES, 2, generator=generator, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (EXAMPLES,), generator=generator)
+    utility = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0], [20, 20, 20]], outcomes=["a", "b", "c"])
+    return weights, prior, x, labels, utility
+
+
+COUNTS, MARGIN = [4, 3, 2, 1], 0.05
+
+
+def enumerated(problem: tuple, counts: list[int]) -> tuple[float, float, float]:
+    """log G(H|X), KL(q || p~) and log p(Y|X), from nothing but sums over the weight set, in plain NumPy."""
+    weights, prior, x, labels, utility = problem
+    logits = np.einsum("bi,kic->kbc", x.numpy(), weights.numpy())
+    probs = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)  # (K, B, C)
+    q = np.array(counts) / sum(counts)
+    table = utility.values - utility.values.min() + MARGIN * np.ptp(utility.values)
+    mean = np.einsum("k,kbc->bc", q, probs)
+    best = (mean @ table.T).argmax(1)
+    gains = np.einsum("kbc,bc->kb", probs, table[best]).prod(1)  # G(H | X, w)
+    likelihoods = probs[:, np.arange(EXAMPLES), labels.numpy()].prod(1)  # p(Y | X, w)
+    evidence = (prior.numpy() * likelihoods).sum()
+    posterior = prior.numpy() * likelihoods / evidence
+    total_gain = (posterior * gains).sum()
+    calibrated = posterior * gains / total_gain
+    return np.log(total_gain), float((q * np.log(q / calibrated)).sum()), np.log(evidence)
+
+
+def test_the_bound_is_exact_on_a_finite_weight_set(problem: tuple) -> None:
+    """KL(q || p~) = log G(H|X) - L(q, H): the paper's appendix B."""
+    weights, prior, x, labels, utility = problem
+    log_gain_total, divergence, log_evidence = enumerated(problem, COUNTS)
+    posterior = FiniteWeights(weights, COUNTS, prior, exact=True)
+    objective = LossCalibrated(utility, margin=MARGIN)
+    bound = -EXAMPLES * float(objective(posterior, x, labels)) - float(posterior.kl()) - log_evidence
+    assert divergence == pytest.approx(log_gain_total - bound, abs=1e-10)
+    assert divergence > 0.01
+
+
+def test_the_sampled_objective_converges_to_the_enumerated_one(problem: tuple) -> None:
+    weights, prior, x, labels, utility = problem
+    exact = FiniteWeights(weights, COUNTS, prior, exact=True)
+    sampled = FiniteWeights(weights, COUNTS, prior, exact=False)
+    objective = LossCalibrated(utility, margin=MARGIN, samples=2000)  # enough to take the decisions of q itself
+    torch.manual_seed(0)
+    values = torch.stack([objective(sampled, x, labels) for _ in range(1500)])
+    error = float(values.std()) / len(values) ** 0.5
+    assert float(values.mean()) == pytest.approx(float(objective(exact, x, labels)), abs=4 * error)
+
+
+@pytest.fixture
+def members() -> Ensemble:
+    """A posterior without chance, in float64, for exact comparisons."""
+    torch.manual_seed(0)
+    networks = [nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 3)) for _ in range(2)]
+    return Ensemble(networks).double()
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(9, 2, generator=generator, dtype=torch.float64)
+    return x, torch.randint(3, (9,), generator=generator)
+
+
+def test_standard_is_the_mean_cross_entropy_of_the_members(members: Ensemble) -> None:
+    x, labels = batch()
+    expected = torch.stack([nn.functional.cross_entropy(member(x), labels) for member in members.members]).mean()
+    torch.testing.assert_close(Standard()(members, x, labels), expected)
+
+
+def test_weighted_multiplies_by_the_weight_of_the_class(members: Ensemble) -> None:
+    x, labels = batch()
+    weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    losses = [nn.functional.cross_entropy(m(x), labels, weights, reduction="none") for m in members.members]
+    torch.testing.assert_close(Weighted(weights)(members, x, labels), torch.stack(losses).mean())
+
+
+def test_weights_from_costs_are_the_mean_regret_of_each_class() -> None:
+    utility = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]])
+    regret = np.array([(0 + 40 + 45) / 3, (50 + 0 + 30) / 3, (100 + 35 + 0) / 3])
+    np.testing.assert_allclose(Weighted.from_utility(utility).class_weights, regret / regret.mean(), rtol=1e-6)
+
+
+def test_with_equal_stakes_the_gain_is_self_labelling_cross_entropy(members: Ensemble) -> None:
+    x, labels = batch()
+    utility = Utility.diagonal("abc")
+    extra = LossCalibrated(utility, margin=1e-12)(members, x, labels) - Standard()(members, x, labels)
+    own = torch.stack([member(x).softmax(-1) for member in members.members]).mean(0).argmax(-1)
+    expected = torch.stack([nn.functional.cross_entropy(member(x), own) for member in members.members]).mean()
+    torch.testing.assert_close(extra, expected, atol=1e-9, rtol=1e-9)
+
+
+def gradients(objective: Objective, posterior: Posterior, x: Tensor, labels: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(objective(posterior, x, labels), list(posterior.parameters())))
+
+
+@pytest.mark.filterwarnings("ignore::stakes.errors.StakesWarning")
+def test_a_constant_table_adds_no_gradient(members: Ensemble) -> None:
+    x, labels = batch()
+    constant = Utility.from_matrix(np.full((3, 3), 7.0))
+    ours, plain = (gradients(o, members, x, labels) for o in (LossCalibrated(constant), Standard()))
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-14, rtol=1e-12)
+
+
+def test_without_weight_it_is_standard_to_the_bit_and_draws_nothing() -> None:
+    x, labels = batch()
+    torch.manual_seed(0)
+    posterior = MCDropout(nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3))).double()
+    results = []
+    for objective in (Standard(), LossCalibrated(Utility.diagonal("abc"), weight=0)):
+        torch.manual_seed(7)
+        results.append([objective(posterior, x, labels), *gradients(objective, posterior, x, labels), torch.rand(1)])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_unit_of_the_costs_does_not_matter(members: Ensemble) -> None:
+    x, labels = batch()
+    pounds = np.array([[0.0, 50, 100], [40, 0, 35], [45, 30, 0]])
+    names = ["a", "b", "c"]
+    values = [
+        gradients(LossCalibrated(Utility.from_costs(costs, names, names)), members, x, labels)
+        for costs in (pounds, 100 * pounds, pounds / 7 + 3)
+    ]
+    for other in values[1:]:
+        for one, two in zip(values[0], other, strict=True):
+            torch.testing.assert_close(one, two, atol=1e-10, rtol=1e-8)
+
+
+ASYMMETRIC = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], ["a", "b", "c"], ["a", "b", "c"])
+OBJECTIVES: dict[str, Callable[[], Objective]] = {
+    "standard": Standard,
+    "weighted": lambda: Weighted([1, 2, 3]),
+    "calibrated": lambda: LossCalibrated(ASYMMETRIC),
+    "half calibrated": lambda: LossCalibrated(ASYMMETRIC, weight=0.5, margin=0.2),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("noisy", [False, True])
+def test_gradients_agree_with_finite_differences(members: Ensemble, name: str, noisy: bool) -> None:
+    x, labels = batch()
+    if noisy:
+        members.likelihood = NoisyCategorical(0.2, learn=True).double()
+    objective, step = OBJECTIVES[name](), 1e-6
+    exact = gradients(objective, members, x, labels)
+    for parameter, gradient in zip(members.parameters(), exact, strict=True):
+        flat = parameter.data.view(-1)
+        for place in range(len(flat)):
+            value = float(flat[place])
+            flat[place] = value + step
+            above = objective(members, x, labels).item()
+            flat[place] = value - step
+            below = objective(members, x, labels).item()
+            flat[place] = value
+            assert float(gradient.view(-1)[place]) == pytest.approx((above - below) / (2 * step), abs=1e-7, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_extreme_predictions_give_finite_losses_and_gradients(name: str) -> None:
+    networks = [nn.Linear(1, 3, bias=False) for _ in range(2)]
+    for network, first in zip(networks, (1e4, -1e4), strict=True):
+        network.weight.data = torch.tensor([[first], [0.0], [-first]])
+    posterior = Ensemble(networks)
+    x = torch.ones(3, 1)
+    for labels in ([0, 1, 2], [2, 2, 2]):
+        objective = OBJECTIVES[name]()
+        assert objective(posterior, x, torch.tensor(labels)).isfinite()
+        assert all(g.isfinite().all() for g in gradients(objective, posterior, x, torch.tensor(labels)))
+
+
+def test_exact_zeros_of_the_utility_are_fine() -> None:
+    log_probs = torch.tensor([[[0.2, 0.3, 0.5]]]).log()
+    table = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).log()
+    assert float(log_gain(log_probs, table, torch.tensor([0])).exp()) == pytest.approx(0.5)
+
+
+def test_the_known_minimiser_of_the_population_loss() -> None:
+    """For one x with true distribution p and a fixed h: q(c) = p(c) / (2 - u(h, c) / G) (FACTS.md)."""
+    p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    logits = p.log().clone().requires_grad_(True)
+    table = torch.tensor(ASYMMETRIC.bounded(0.1).values).log()
+    choice = torch.tensor([1])
+    optimizer = torch.optim.LBFGS([logits], max_iter=500, tolerance_grad=1e-14, tolerance_change=1e-16)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        log_q = logits.log_softmax(-1)
+        loss = -(p * log_q).sum() - log_gain(log_q[None, None], table, choice).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    q = logits.detach().softmax(-1)
+    u = table.exp()[1]
+    torch.testing.assert_close(q, p / (2 - u / (u * q).sum()), atol=1e-7, rtol=1e-6)
+
+
+# When the decisions are taken ----------------------------------------------------------------------
+
+
+def test_the_three_refreshes_agree_where_nothing_is_random(members: Ensemble) -> None:
+    x, labels = batch()
+    index = torch.arange(9)
+    values = []
+    for refresh in ("step", "epoch", "running"):
+        objective = LossCalibrated(ASYMMETRIC, refresh=refresh)
+        objective.start_epoch(members, [(index[:5], x[:5]), (index[5:], x[5:])])
+        values.append(objective(members, x, labels, index=index))
+    torch.testing.assert_close(values[0], values[1])
+    torch.testing.assert_close(values[0], values[2])
+
+
+def test_epoch_keeps_its_decisions_until_the_next_epoch(members: Ensemble) -> None:
+    x, labels = batch()
+    index = torch.arange(9)
+    objective = LossCalibrated(ASYMMETRIC, refresh="epoch")
+    objective.start_epoch(members, [(index, x)])
+    stale = objective.state_dict()["memory"].clone()
+    for parameter in members.parameters():
+        parameter.data.neg_()
+    objective(members, x, labels, index=index)
+    assert torch.equal(objective.state_dict()["memory"], stale)
+    objective.start_epoch(members, [(index, x)])
+    assert not torch.equal(objective.state_dict()["memory"], stale)
+
+
+def test_running_is_the_exponential_mean_of_what_training_saw(members: Ensemble) -> None:
+    x, labels = batch()
+    objective = LossCalibrated(ASYMMETRIC, refresh="running", momentum=0.75)
+    mean = None
+    for _ in range(4):
+        for parameter in members.parameters():
+            parameter.data.mul_(1.3)
+        probs = torch.stack([m(x).softmax(-1) for m in members.members]).mean(0)
+        mean = probs if mean is None else 0.75 * mean + 0.25 * probs
+        objective(members, x[3:], labels[3:], index=torch.arange(3, 9))
+    memory = objective.state_dict()["memory"]
+    torch.testing.assert_close(memory[3:9].double(), mean[3:].detach(), atol=2e-3, rtol=0)
+    assert not memory[:3].any()
+
+
+def test_the_memory_survives_an_interruption(members: Ensemble) -> None:
+    x, labels = batch()
+    index = torch.arange(9)
+    objective = LossCalibrated(ASYMMETRIC, refresh="running")
+    objective(members, x, labels, index=index)
+    again = LossCalibrated(ASYMMETRIC, refresh="running")
+    again.load_state_dict({key: value.clone() for key, value in objective.state_dict().items()})
+    for parameter in members.parameters():
+        parameter.data.neg_()
+    assert torch.equal(objective(members, x, labels, index=index), again(members, x, labels, index=index))
+
+
+def test_a_table_for_each_example_is_found_by_index(members: Ensemble) -> None:
+    x, labels = batch()
+    tables = np.random.default_rng(0).uniform(0, 1, size=(20, 4, 3))
+    utility = Utility.from_matrix(tables)
+    index = torch.tensor([4, 11, 0, 19, 7, 3, 2, 1, 5])
+    together = LossCalibrated(utility, margin=0.01)(members, x, labels, index=index)
+    probs = np.stack([m(x).softmax(-1).detach().numpy() for m in members.members])  # (M, B, C)
+    bounded = tables - tables.min() + 0.01 * np.ptp(tables)
+    expected = []
+    for row, place in enumerate(index.tolist()):
+        best = (bounded[place] @ probs[:, row].mean(0)).argmax()
+        likelihood = np.log(probs[:, row, labels[row]]).mean()
+        expected.append(-likelihood - np.log(probs[:, row] @ bounded[place][best]).mean())
+    assert together.item() == pytest.approx(np.mean(expected), rel=1e-10)
+
+
+def test_sample_weights_count_examples(members: Ensemble) -> None:
+    x, labels = batch()
+    weights = torch.tensor([2.0, 0, 1, 1, 1, 1, 1, 1, 1], dtype=torch.float64)
+    rows = torch.tensor([0, 0, 2, 3, 4, 5, 6, 7, 8])
+    objective = LossCalibrated(ASYMMETRIC)
+    torch.testing.assert_close(
+        objective(members, x, labels, weights=weights), objective(members, x[rows], labels[rows])
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LossCalibrated(ASYMMETRIC, refresh="daily"), "'daily'"),
+        (lambda: LossCalibrated(ASYMMETRIC, weight=-1), "weight"),
+        (lambda: LossCalibrated(ASYMMETRIC, samples=0), "sample"),
+        (lambda: LossCalibrated(ASYMMETRIC, margin=0), "margin"),
+        (lambda: LossCalibrated(ASYMMETRIC, momentum=1.0), "momentum"),
+        (lambda: Weighted([1, -1]), "0 or more"),
+        (lambda: Weighted([0, 0]), "0 or more"),
+    ],
+)
+def test_impossible_settings_are_refused(make: Callable[[], Objective], words: str) -> None:
+    with pytest.raises(StakesError, match=words):
+        make()
+
+
+def test_what_is_missing_is_asked_for(members: Ensemble) -> None:
+    x, labels = batch()
+    for refresh in ("epoch", "running"):
+        with pytest.raises(StakesError, match="index="):
+            LossCalibrated(ASYMMETRIC, refresh=refresh)(members, x, labels)
+    with pytest.raises(StakesError, match="start_epoch"):
+        LossCalibrated(ASYMMETRIC, refresh="epoch")(members, x, labels, index=torch.arange(9))
+    with pytest.raises(StakesError, match=r"labels of the shape.*\(9,\), but got \(9, 1\)"):
+        Standard()(members, x, labels[:, None])
+
+
+def test_decisions_carry_no_gradient(members: Ensemble) -> None:
+    """Moving the decisions' own pass must not change the gradient: they are constants."""
+    x, labels = batch()
+    index = torch.arange(9)
+    frozen = LossCalibrated(ASYMMETRIC, refresh="epoch")
+    frozen.start_epoch(members, [(index, x)])
+    parameters = list(members.parameters())
+    fixed = torch.autograd.grad(frozen(members, x, labels, index=index), parameters)
+    fresh = gradients(LossCalibrated(ASYMMETRIC), members, x, labels)
+    for one, other in zip(fixed, fresh, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_all_weight_settings_keep_the_bound_a_bound(problem: tuple) -> None:
+    """KL is never negative, whatever q: the loss never claims more than log G(H|X)."""
+    for counts in itertools.product((1, 4), repeat=WEIGHTS):
+        assert enumerated(problem, list(counts))[1] >= 0

@@ -1,0 +1,208 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from stakes import StakesError, StakesWarning, Utility
+
+NAMES = ("Healthy", "Mild", "Severe")
+POUNDS = [[0, 50, 100], [40, 0, 35], [45, 30, 0]]
+TABLE_1 = [[2, 1, 0], [1.2, 2, 1.3], [1.1, 1.4, 2]]
+
+finite = st.floats(-1e6, 1e6, allow_nan=False)
+tables = st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=finite)
+)
+
+
+def quiet(table: np.ndarray, **options: float) -> Utility:
+    decisions = tuple(f"d{row}" for row in range(table.shape[-2]))
+    outcomes = tuple(f"c{column}" for column in range(table.shape[-1]))
+    return Utility(table, decisions, outcomes, **options)
+
+
+def test_costs_become_the_utilities_of_the_papers_table_1() -> None:
+    utility = Utility.from_costs(POUNDS, NAMES, NAMES, unit="£", best=2, scale=50)
+    np.testing.assert_allclose(utility.values, TABLE_1)
+    np.testing.assert_allclose(utility.costs, POUNDS)
+    assert utility.cost_of(1.3) == pytest.approx(35)
+
+
+@given(tables, finite, st.floats(1e-3, 1e3))
+def test_cost_and_utility_are_two_faces_of_one_number(costs: np.ndarray, best: float, scale: float) -> None:
+    utility = quiet(best - costs / scale, best=best, scale=scale)
+    np.testing.assert_allclose(utility.costs, costs, atol=1e-6 * scale * (1 + np.abs(best)), rtol=1e-9)
+
+
+@given(tables, st.floats(1e-6, 1e3))
+def test_bounding_makes_positive_and_keeps_differences_and_costs(table: np.ndarray, margin: float) -> None:
+    utility = quiet(table)
+    bounded = utility.bounded(margin)
+    assert bounded.values.min() == pytest.approx(margin, abs=1e-9)
+    assert (bounded.values > 0).all()
+    np.testing.assert_allclose(bounded.values - bounded.values.flat[0], table - table.flat[0], atol=1e-8)
+    np.testing.assert_allclose(bounded.costs, utility.costs, atol=1e-8)
+
+
+@pytest.mark.parametrize("margin", [0, -1, np.nan, np.inf])
+def test_a_margin_has_to_be_positive(margin: float) -> None:
+    with pytest.raises(StakesError, match="margin"):
+        quiet(np.eye(2)).bounded(margin)
+
+
+@given(tables)
+def test_json_brings_the_same_utility_back(table: np.ndarray) -> None:
+    utility = quiet(table, best=3.0, scale=7.0)
+    again = Utility.from_dict(utility.to_dict())
+    assert again == utility
+    assert hash(again) == hash(utility)
+    assert again != quiet(table + 1, best=3.0, scale=7.0)
+
+
+def test_rules_make_the_papers_digit_and_road_tables() -> None:
+    digits = Utility.diagonal([str(d) for d in range(10)]).with_row("3", 0.3).with_row("8", 0.3)
+    expected = np.eye(10)
+    for row in (3, 8):
+        expected[row] = np.where(np.arange(10) == row, 1.0, 0.3)
+    np.testing.assert_array_equal(digits.values, expected)
+    road = Utility.diagonal(["Car", "Pedestrian", "Cyclist"], 0.8, 0.4).with_cell("Cyclist", "Pedestrian", 0.8)
+    assert road.values[2].tolist() == [0.4, 0.8, 0.8]
+    assert road.best == 0.8
+
+
+def test_nested_mappings_carry_their_names() -> None:
+    utility = Utility.from_costs({"treat": {"ill": 0, "well": 40}, "wait": {"well": 0, "ill": 500}}, unit="£")
+    assert (utility.decisions, utility.outcomes) == (("treat", "wait"), ("ill", "well"))
+    np.testing.assert_array_equal(utility.costs, [[0, 40], [500, 0]])
+    with pytest.raises(StakesError, match=r"'wait', 'well'.*missing"):
+        Utility.from_costs({"treat": {"ill": 0, "well": 40}, "wait": {"ill": 500}})
+
+
+def test_a_per_example_table_is_cut_by_rows() -> None:
+    utility = Utility.from_matrix(np.arange(12.0).reshape(3, 2, 2))
+    assert utility.rows([2, 0]).values.tolist() == [[[8, 9], [10, 11]], [[0, 1], [2, 3]]]
+    shared = quiet(np.eye(2))
+    assert shared.rows([2, 0]) is shared
+    with pytest.raises(StakesError, match="one per example"):
+        _ = utility.best_response
+
+
+def test_the_response_to_a_certain_outcome_is_its_own_name_else_the_best() -> None:
+    named = Utility(np.full((2, 2), 0.8), ("Pedestrian", "Cyclist"), ("Cyclist", "Pedestrian"))
+    assert named.best_response.tolist() == [1, 0]
+    refer = Utility.from_costs([[0, 9], [5, 0], [1, 1]], ["grant", "deny", "refer"], ["repaid", "defaulted"])
+    assert refer.best_response.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ([[1, 1], [1, 1]], "nothing to decide"),
+        ([[1, 0], [0, 1], [0, 0.5]], "'2' can never be the best one: '1'"),
+        ([[1, 0, 3], [0, 1, 3]], "outcome '2' does not matter"),
+        ([[1, 0, 2], [0, 1, 1]], "'0' and '2' call for the same decisions"),
+    ],
+)
+def test_what_is_probably_a_mistake_is_said(table: list[list[float]], words: str) -> None:
+    with pytest.warns(StakesWarning, match=words):
+        Utility.from_matrix(table)
+
+
+def test_a_sound_table_raises_no_concern() -> None:
+    assert Utility.from_costs(POUNDS, NAMES, NAMES).concerns() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([[1, np.nan], [0, 1]],), "finite numbers, but got nan for decision '0' under outcome '1'"),
+        (([[1, np.inf], [0, 1]],), "inf"),
+        (([[1, "x"], [0, 1]],), "table of numbers"),
+        (([1, 2],), "decisions x outcomes"),
+        (([[1, 0], [0, 1]], ["a", "a"]), "'a' more than once"),
+        (([[1, 0], [0, 1]], ["a", " "]), "empty one"),
+        (([[1, 0], [0, 1]], ["a", "b", "c"]), "3 decisions x 2 outcomes"),
+        ((np.zeros((0, 2)),), "empty"),
+    ],
+)
+def test_what_cannot_be_a_utility_is_refused(arguments: tuple, words: str) -> None:
+    with pytest.raises(StakesError, match=words):
+        Utility.from_matrix(*arguments)
+
+
+def test_values_are_frozen() -> None:
+    table = np.eye(2)
+    utility = quiet(table)
+    table[0, 0] = 9
+    assert utility.values[0, 0] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        utility.values[0, 0] = 9
+
+
+def test_it_prints_as_a_table() -> None:
+    lines = str(Utility.from_costs(POUNDS, NAMES, NAMES, best=2, scale=50)).splitlines()
+    assert lines[0].split() == list(NAMES)
+    assert lines[3].split() == ["Severe", "1.1", "1.4", "2"]
+
+
+# Files ---------------------------------------------------------------------------------------------
+
+
+LONG = "decision,outcome,cost [£]\n" + "\n".join(
+    f"{row},{column},{POUNDS[r][c]}" for r, row in enumerate(NAMES) for c, column in enumerate(NAMES)
+)
+WIDE = "cost (£),Healthy,Mild,Severe\nHealthy,0,50,100\nMild,40,0,35\nSevere,45,30,0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [LONG, WIDE, WIDE.replace(",", ";"), "\ufeff" + WIDE, WIDE.replace("\n", "\r"), WIDE.replace("\n", "\r\n\r\n")],
+    ids=["long", "wide", "semicolons", "bom", "old mac", "windows with blank lines"],
+)
+def test_both_forms_of_a_cost_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "costs.csv"
+    file.write_text(text, newline="")
+    utility = Utility.from_csv(file)
+    np.testing.assert_array_equal(utility.costs, POUNDS)
+    assert (utility.decisions, utility.outcomes, utility.unit) == (NAMES, NAMES, "£")
+
+
+def test_a_file_may_hold_utilities_and_more_decisions_than_outcomes(tmp_path: Path) -> None:
+    file = tmp_path / "u.csv"
+    file.write_text("utility,repaid,defaulted\ngrant,1,-9\ndeny,0,0\nrefer,0.5,-1\n")
+    utility = Utility.from_csv(file, unit="k$")
+    np.testing.assert_array_equal(utility.values, [[1, -9], [0, 0], [0.5, -1]])
+    assert utility.unit == "k$"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cost,a,b\na,0,\nb,1,0\n", "'a' under outcome 'b', but got an empty cell"),
+        ("cost,a,b\na,0,x\nb,1,0\n", "the text 'x'"),
+        ("cost,a,b\na,0,nan\nb,1,0\n", "finite numbers"),
+        ("cost,a,a\na,0,1\nb,1,0\n", "each outcome once"),
+        ("cost,a,b\na,0,1\na,1,0\n", "each decision once"),
+        ("cost,a,b\na,0\nb,1,0\n", "2 numbers for decision 'a', but got 1"),
+        ("cost\n", "no cells"),
+        ("\n\n", "empty"),
+        ("decision,outcome,price\na,a,0\n", "cost"),
+        ("decision,outcome,cost\na,a,0\na,a,1\n", "stands twice"),
+        ("decision,outcome,cost\na,a,0\nb,b,1\n", "missing"),
+        ("decision,outcome,cost\na,a\n", "row 2 has 2"),
+    ],
+)
+def test_a_bad_cost_file_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "costs.csv"
+    file.write_text(text)
+    with pytest.raises(StakesError, match=words) as raised:
+        Utility.from_csv(file)
+    assert "costs.csv" in str(raised.value)
+
+
+def test_a_missing_cost_file(tmp_path: Path) -> None:
+    with pytest.raises(StakesError, match="no such file"):
+        Utility.from_csv(tmp_path / "none.csv")
