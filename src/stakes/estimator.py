@@ -94,11 +94,12 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         self._scaler = StandardScaler().fit(X[used])
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         labels = self._columns[np.searchsorted(self.classes_, y[used])]
-        train, validation = self._examples(self._tensor(X[used]), labels, weights[used])
+        train, validation = self._examples(self._tensor(X[used]).float(), labels, weights[used])
         with one_thread():
             self.posterior_, self.history_ = train_model(
                 method(self.model), self._recipe(), train, validation, self.utility_, self._seed
             )
+        self.posterior_.double()  # so that a row's prediction does not depend on the rows beside it
         return self
 
     def decide(self, X: Any) -> Decisions:
@@ -121,7 +122,7 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """(N, classes) the mean predictive, columns in the order of `classes_`."""
-        probs = self.decide(X).probs.double().numpy()[:, self._columns]
+        probs = self.decide(X).probs.numpy()[:, self._columns]
         normalised: np.ndarray[Any, Any] = probs / probs.sum(1, keepdims=True)
         return normalised
 
@@ -138,7 +139,7 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _tensor(self, X: Any) -> torch.Tensor:
-        return torch.from_numpy(self._scaler.transform(X)).float()
+        return torch.from_numpy(self._scaler.transform(X))
 
     def _examples(
         self, x: torch.Tensor, labels: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]

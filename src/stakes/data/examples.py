@@ -79,7 +79,12 @@ class DatasetExamples(Examples):
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
         chunks = torch.split(order, size)
-        loader = DataLoader(self.dataset, batch_sampler=[chunk.tolist() for chunk in chunks], num_workers=self.workers)
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=[chunk.tolist() for chunk in chunks],
+            num_workers=self.workers,
+            generator=torch.Generator(),  # of its own, so that the network's randomness stays in step
+        )
         for index, (x, labels) in zip(chunks, loader, strict=True):
             yield Batch(index, x, labels, None)
 

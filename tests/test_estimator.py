@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import QuantileTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from stakes import DecisionClassifier, StakesError, Utility
+
+# scikit-learn marks its own minibatch estimators (SGDClassifier, Perceptron, MiniBatchKMeans) the same way.
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": "repeating a row moves the minibatches: the weights of a loss "
+    "are equivalent to repetition, those of a run of Adam over shuffled batches are not"
+}
+
+
+@parametrize_with_checks(
+    [DecisionClassifier(epochs=60, samples=20, random_state=0)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_scikit_learn_accepts_it(estimator: DecisionClassifier, check: object) -> None:
+    check(estimator)
+
+
+def cancer() -> tuple[np.ndarray, np.ndarray]:
+    x, y = load_breast_cancer(return_X_y=True)
+    return x, np.where(y == 1, "benign", "malignant")
+
+
+COSTS = {"operate": {"malignant": 0, "benign": 100}, "watch": {"malignant": 1000, "benign": 0}}
+
+
+def test_decisions_follow_the_costs_and_need_not_be_classes() -> None:
+    x, y = cancer()
+    train_x, test_x, train_y, test_y = train_test_split(x, y, random_state=0)
+    model = DecisionClassifier(Utility.from_costs(COSTS, unit="$"), random_state=0).fit(train_x, train_y)
+    decisions = model.predict(test_x)
+    assert set(decisions) <= {"operate", "watch"}
+    mean_cost = np.mean([COSTS[d][truth] for d, truth in zip(decisions, test_y, strict=True)])
+    assert model.score(test_x, test_y) == pytest.approx(-mean_cost)
+    operate_always = 100 * (test_y == "benign").mean()
+    assert mean_cost < operate_always / 2
+    probs = model.predict_proba(test_x)
+    worth = probs @ model.utility_.values[:, [1, 0]].T  # classes_ are sorted: benign, malignant
+    agree = np.array(model.utility_.decisions)[worth.argmax(1)] == decisions
+    assert agree.mean() > 0.99
+
+
+def test_class_labels_of_any_type_come_back_as_they_were() -> None:
+    x, y = load_iris(return_X_y=True)
+    for classes in (np.array([10, 20, 30]), np.array([1.0, 2.0, 3.0]), np.array(["s", "ve", "vi"])):
+        model = DecisionClassifier(epochs=30, random_state=0).fit(x, classes[y])
+        predicted = model.predict(x)
+        assert predicted.dtype == classes.dtype
+        assert (predicted == classes[y]).mean() > 0.9
+
+
+def test_it_lives_in_pipelines_and_searches() -> None:
+    x, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(
+        QuantileTransformer(n_quantiles=50), DecisionClassifier(epochs=25, samples=10, random_state=0)
+    )
+    assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.85
+    search = GridSearchCV(DecisionClassifier(epochs=3, samples=5, random_state=0), {"hidden": [(4,), (32,)]}, cv=2)
+    assert search.fit(x, y).best_params_["hidden"] in ((4,), (32,))
+
+
+def test_a_clone_with_the_same_seed_is_the_same_model() -> None:
+    x, y = cancer()
+    model = DecisionClassifier(Utility.from_costs(COSTS), epochs=5, random_state=3)
+    again = clone(model).fit(x, y)
+    np.testing.assert_array_equal(model.fit(x, y).predict_proba(x), again.predict_proba(x))
+    other = clone(model).set_params(random_state=4).fit(x, y)
+    assert not np.array_equal(other.predict_proba(x), again.predict_proba(x))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"posterior": "ensemble"}, {"posterior": "mean_field"}, {"model": "noise", "label_noise": "learnt"}]
+)
+def test_other_posteriors_and_models(settings: dict) -> None:
+    x, y = load_iris(return_X_y=True)
+    assert DecisionClassifier(epochs=60, random_state=0, **settings).fit(x, y).score(x, y) > 0.9
+
+
+def test_weights_move_decisions() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(400, 1))
+    y = (x[:, 0] + generator.normal(size=400) > 0).astype(int)
+    even = DecisionClassifier(epochs=30, random_state=0).fit(x, y)
+    heavy = DecisionClassifier(epochs=30, random_state=0).fit(x, y, sample_weight=np.where(y == 1, 9.0, 1.0))
+    assert heavy.predict(x).mean() > even.predict(x).mean() + 0.1
+
+
+def test_a_class_that_the_costs_do_not_name() -> None:
+    x, y = load_iris(return_X_y=True)
+    with pytest.raises(StakesError, match="'2'"):
+        DecisionClassifier(Utility.diagonal(["0", "1"])).fit(x, y)

@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from stakes import StakesError, Utility, decide, metrics
+from stakes.metrics import bootstrap, confusion_counts, paired_difference
+
+NAMES = ["a", "b", "c"]
+SQUARE = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], NAMES, NAMES)
+REFER = Utility.from_costs([[0, 9, 4], [5, 0, 4], [1, 1, 1]], ["x", "y", "refer"], NAMES)
+
+
+def sample(count: int = 500, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    probs = generator.dirichlet([1, 1, 1], size=count)
+    labels = np.array([generator.choice(3, p=p) for p in probs])
+    return probs, labels
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40))
+def test_what_follows_from_counts_is_what_scikit_learn_says(pairs: list[tuple[int, int]]) -> None:
+    choice, labels = np.array(pairs).T
+    counts = confusion_counts(choice, labels, SQUARE)
+    np.testing.assert_array_equal(counts, confusion_matrix(labels, choice, labels=[0, 1, 2]).T)
+    assert metrics.accuracy(counts, SQUARE) == pytest.approx(accuracy_score(labels, choice))
+    seen = np.bincount(labels, minlength=3) > 0
+    recall = recall_score(labels, choice, labels=[0, 1, 2], average=None, zero_division=0)
+    np.testing.assert_allclose(metrics.recall(counts, SQUARE)[seen], recall[seen])
+    used = seen | (np.bincount(choice, minlength=3) > 0)
+    iou = jaccard_score(labels, choice, labels=[0, 1, 2], average=None, zero_division=0)
+    np.testing.assert_allclose(metrics.iou(counts, SQUARE)[used], iou[used])
+    assert np.isnan(metrics.iou(counts, SQUARE)[~used]).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40))
+def test_utility_from_counts_is_the_mean_of_looked_up_utilities(pairs: list[tuple[int, int]]) -> None:
+    choice, labels = np.array(pairs).T
+    counts = confusion_counts(choice, labels, REFER)
+    looked_up = [REFER.values[h, c] for h, c in pairs]
+    assert metrics.realised_utility(counts, REFER) == pytest.approx(np.mean(looked_up))
+    oracle = np.mean([max(REFER.values[:, c]) for _, c in pairs])
+    assert metrics.regret(counts, REFER) == pytest.approx(oracle - np.mean(looked_up))
+    assert metrics.regret(counts, REFER) >= -1e-12
+
+
+def test_counts_add_up_over_batches_and_middle_axes() -> None:
+    choice, labels = torch.randint(3, (4, 5, 6)), torch.randint(3, (4, 5, 6))
+    whole = confusion_counts(choice, labels, SQUARE)
+    parts = sum(confusion_counts(choice[i], labels[i], SQUARE) for i in range(4))
+    np.testing.assert_array_equal(whole, parts)
+    assert whole.sum() == 120
+
+
+@pytest.mark.parametrize(
+    ("choice", "labels", "words"),
+    [
+        ([0, 3], [0, 0], "decisions from 0 to 2"),
+        ([0], [-1], "labels from 0"),
+        ([0, 1], [0], "for each"),
+        ([0.5], [0], "integers"),
+    ],
+)
+def test_impossible_counts_are_refused(choice: list, labels: list, words: str) -> None:
+    with pytest.raises(StakesError, match=words):
+        confusion_counts(np.array(choice), np.array(labels), SQUARE)
+
+
+def test_nll_and_brier_by_hand() -> None:
+    probs, labels = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 1]
+    assert metrics.nll(probs, labels) == pytest.approx(-(np.log(0.7) + np.log(0.1)) / 2)
+    by_hand = (0.3**2 + 0.2**2 + 0.1**2 + 0.1**2 + 0.9**2 + 0.8**2) / 2
+    assert metrics.brier(probs, labels) == pytest.approx(by_hand)
+
+
+def test_ece_agrees_with_torchmetrics() -> None:
+    probs, labels = sample(2000)
+    theirs = multiclass_calibration_error(torch.tensor(probs), torch.tensor(labels), num_classes=3, n_bins=15)
+    assert metrics.reliability(probs, labels).ece == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_probabilities_that_are_meant_are_calibrated() -> None:
+    probs, labels = sample(20000)
+    honest = metrics.reliability(probs, labels).ece
+    proud = metrics.reliability(probs**4 / (probs**4).sum(1, keepdims=True), labels).ece
+    assert honest < 0.02 < 0.1 < proud
+
+
+def test_claims_meet_reality_when_probabilities_are_right() -> None:
+    probs, labels = sample(20000)
+    decisions = decide(probs, SQUARE)
+    realised = metrics.utilities(decisions, torch.tensor(labels), SQUARE)
+    error = realised.std() / len(realised) ** 0.5
+    assert metrics.claimed_utility(decisions) == pytest.approx(realised.mean(), abs=4 * error)
+
+
+def test_utilities_of_a_table_for_each_example() -> None:
+    tables = np.random.default_rng(0).normal(size=(5, 2, 3))
+    utility = Utility(tables, ("x", "y"), tuple(NAMES))
+    probs, labels = sample(5)
+    decisions = decide(probs, utility)
+    expected = [tables[i, int(decisions.choice[i]), labels[i]] for i in range(5)]
+    np.testing.assert_allclose(metrics.utilities(decisions, torch.tensor(labels), utility), expected)
+
+
+# Intervals -----------------------------------------------------------------------------------------
+
+
+def test_the_bootstrap_agrees_with_scipy() -> None:
+    values = np.random.default_rng(0).exponential(size=300)
+    ours = bootstrap(values, seed=0, resamples=5000)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=5000, rng=1).confidence_interval
+    assert ours.mean == pytest.approx(values.mean())
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+    assert ours == bootstrap(values, seed=0, resamples=5000)
+    assert ours != bootstrap(values, seed=1, resamples=5000)
+
+
+def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    intervals = [bootstrap(generator.normal(size=80), seed=i, resamples=300) for i in range(300)]
+    covered = np.mean([i.low <= 0 <= i.high for i in intervals])
+    assert covered == pytest.approx(0.95, abs=0.04)
+
+
+def test_seeds_that_disagree_widen_the_interval() -> None:
+    generator = np.random.default_rng(0)
+    examples = generator.normal(size=400)
+    agreeing = np.stack([examples, examples, examples, examples])
+    disagreeing = agreeing + np.array([[-1], [1], [-0.5], [0.5]])
+    narrow, wide = bootstrap(agreeing, seed=0), bootstrap(disagreeing, seed=0)
+    assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
+
+
+def test_pairing_removes_what_the_examples_have_in_common() -> None:
+    generator = np.random.default_rng(0)
+    common = generator.normal(scale=10, size=500)
+    ours, theirs = common + 0.3 + 0.1 * generator.normal(size=500), common
+    paired = paired_difference(ours, theirs, seed=0)
+    assert paired.low > 0
+    assert paired.mean == pytest.approx((ours - theirs).mean())
+    apart = bootstrap(ours, seed=0)
+    assert paired.high - paired.low < 0.1 * (apart.high - apart.low)
+
+
+def test_an_interval_of_nothing_is_refused() -> None:
+    for values in ([], [np.nan], np.zeros((2, 2, 2))):
+        with pytest.raises(StakesError, match="finite values"):
+            bootstrap(values, seed=0)
+    with pytest.raises(StakesError, match="same examples"):
+        paired_difference([1.0], [1.0, 2.0], seed=0)
