@@ -7,12 +7,12 @@ import stakes
 
 LAYERS = (
     ("errors", "seeds", "files", "storage"),
-    ("cost_files", "utility", "likelihoods", "networks", "data"),
+    ("concerns", "cost_files", "utility", "likelihoods", "networks", "data"),
     ("posteriors",),
     ("decision",),
     ("metrics",),
     ("objectives",),
-    ("training",),
+    ("checkpoints", "training"),
     ("parallel", "methods", "comparison", "artifact"),
     ("estimator", "tabular"),
     ("report",),

@@ -21,13 +21,14 @@ from stakes.utility import Utility
 
 if TYPE_CHECKING:
     from stakes.artifact import SavedModel
+    from stakes.checkpoints import History
     from stakes.estimator import DecisionClassifier
-    from stakes.training import History, Training, fit
+    from stakes.training import Training, fit
 
 # These bring Lightning, pandas and scikit-learn with them, and are imported when first used.
 _LATER = {
     "DecisionClassifier": "stakes.estimator",
-    "History": "stakes.training",
+    "History": "stakes.checkpoints",
     "SavedModel": "stakes.artifact",
     "Training": "stakes.training",
     "fit": "stakes.training",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from stakes import seeds
+from stakes.checkpoints import Epoch, History
 from stakes.data.examples import TensorExamples
 from stakes.errors import StakesError, listing
 from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
@@ -15,7 +16,7 @@ from stakes.networks.mlp import MLP
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.posteriors import families
 from stakes.posteriors.base import Posterior
-from stakes.training import Epoch, History, Training, fit
+from stakes.training import Training, fit
 from stakes.utility import Utility
 
 Noise = float | Literal["learnt"] | None

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from stakes.concerns import table_concerns
 from stakes.cost_files import read_cost_file, refuse_repeats
 from stakes.errors import StakesError, StakesWarning, listing
 
@@ -150,7 +151,7 @@ class Utility:
 
     def concerns(self) -> list[str]:
         """What is probably a mistake in the table, in words; empty for a per-example table."""
-        return _concerns(self) if self.values.ndim == 2 else []
+        return table_concerns(self.values, self.decisions, self.outcomes) if self.values.ndim == 2 else []
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -266,29 +267,3 @@ def _named(
     decisions = [str(row) for row in range(array.shape[-2])] if decisions is None else decisions
     outcomes = [str(column) for column in range(array.shape[-1])] if outcomes is None else outcomes
     return array, decisions, outcomes
-
-
-def _concerns(utility: Utility) -> list[str]:
-    table, decisions, outcomes = utility.values, utility.decisions, utility.outcomes
-    if np.ptp(table) == 0:
-        return ["every decision is worth the same under every outcome: there is nothing to decide"]
-    found = []
-    for row, name in enumerate(decisions):
-        rivals = [r for r in range(len(decisions)) if (table[r] >= table[row]).all() and (table[r] > table[row]).any()]
-        if rivals:
-            found.append(
-                f"decision {name!r} can never be the best one: {decisions[rivals[0]]!r} is worth "
-                "at least as much under every outcome"
-            )
-    differences = table - table[:1]  # (D, C): what an outcome says about the choice between decisions
-    for column, name in enumerate(outcomes):
-        if not differences[:, column].any():
-            found.append(f"outcome {name!r} does not matter: every decision is worth the same under it")
-            continue
-        twins = [c for c in range(column) if np.allclose(differences[:, c], differences[:, column], rtol=1e-12, atol=0)]
-        if twins:
-            found.append(
-                f"outcomes {outcomes[twins[0]]!r} and {name!r} call for the same decisions: "
-                "no decision tells them apart"
-            )
-    return found

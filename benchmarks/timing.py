@@ -1,0 +1,33 @@
+"""How things are timed here: side by side, the best of several rounds, on one thread."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What was measured against what, and the ratio that is promised."""
+
+    what: str
+    against: str
+    ratio: float
+    promised: str  # such as "<= 1.3" or ">= 20"
+
+    @property
+    def holds(self) -> bool:
+        sign, bound = self.promised.split()
+        return self.ratio <= float(bound) if sign == "<=" else self.ratio >= float(bound)
+
+
+def seconds(*functions: Callable[[], object], rounds: int = 5) -> list[float]:
+    """The best time of each function; they take turns, so that a slow moment of the machine hits all of them."""
+    best = [float("inf")] * len(functions)
+    for function in functions:
+        function()
+    for _ in range(rounds):
+        for place, function in enumerate(functions):
+            start = time.perf_counter()
+            function()
+            best[place] = min(best[place], time.perf_counter() - start)
+    return best
