@@ -14,7 +14,7 @@ LAYERS = (
     ("objectives",),
     ("checkpoints", "training"),
     ("parallel", "methods", "comparison", "artifact"),
-    ("estimator", "tabular"),
+    ("estimator", "tabular", "experiments"),
     ("report",),
     ("cli",),
 )

@@ -122,6 +122,24 @@ def test_patience_counts_epochs_without_a_strictly_better_one() -> None:
     assert history.best == 4, "a tie goes to the later epoch"
 
 
+def test_epochs_that_were_not_validated_are_never_the_best() -> None:
+    history = History()
+    for number, utility in enumerate([None, 2.0, None, 1.0, None], 1):
+        history = history.with_epoch(Epoch(number, 0.0, utility, None))
+    assert history.best == 2
+    config = Training(epochs=7, batch_size=40, samples=2, validate_every=3)
+    history = fit(posterior(), Standard(), data(), data(20), utility=UTILITY, config=config, progress=False)
+    assert [epoch.number for epoch in history.epochs if epoch.utility is not None] == [3, 6, 7]
+
+
+def test_the_lowest_nll_can_be_the_rule() -> None:
+    history = History(select="nll")
+    for number, nll in enumerate([0.5, 0.3, 0.4], 1):
+        history = history.with_epoch(Epoch(number, 0.0, float(number), nll))
+    assert history.best == 2
+    assert history.best_utility == 2.0
+
+
 def test_training_stops_early() -> None:
     config = Training(epochs=200, batch_size=40, learning_rate=1e-6, samples=2, patience=5)
     history = fit(posterior(), Standard(), data(), data(20), utility=UTILITY, config=config, progress=False)
@@ -216,6 +234,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         ({"batch_size": 0}, "batch_size"),
         ({"learning_rate": 0.0}, "learning rate"),
         ({"schedule": "linear"}, "'linear'"),
+        ({"validate_every": 0}, "validate_every"),
     ],
 )
 def test_impossible_settings_are_refused(options: dict, words: str) -> None:

@@ -1,8 +1,9 @@
 """What training has come to, and its way to disk and back after a kill."""
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -15,7 +16,7 @@ from stakes.storage import flatten, read_tensors, unflatten, write_tensors
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one pass over the training data came to; without validation there is no utility."""
+    """What one pass over the training data came to; what was not validated has no utility."""
 
     number: int  # from 1
     loss: float
@@ -29,22 +30,32 @@ class History:
 
     epochs: tuple[Epoch, ...] = ()
     best: int = 0  # number of the epoch; 0 before the first
+    select: Literal["utility", "nll"] = "utility"
 
     @property
     def best_utility(self) -> float | None:
         return self.epochs[self.best - 1].utility if self.best else None
 
     def with_epoch(self, epoch: Epoch) -> "History":
-        """A tie goes to the later epoch, which has learnt for longer."""
-        better = epoch.utility is None or self.best_utility is None or epoch.utility >= self.best_utility
-        return History((*self.epochs, epoch), epoch.number if better else self.best)
+        """A tie goes to the later epoch, which has learnt for longer; without any validation, so does all else."""
+        value = self._value(epoch)
+        best = self._value(self.epochs[self.best - 1]) if self.best else None
+        better = best is None or (value is not None and value >= best)
+        return replace(self, epochs=(*self.epochs, epoch), best=epoch.number if better else self.best)
 
     def stalled(self, patience: int | None) -> bool:
-        """No epoch of the last ``patience`` was strictly better than all before it."""
-        scores = [epoch.utility for epoch in self.epochs if epoch.utility is not None]
-        if patience is None or len(scores) <= patience:
-            return False
-        return max(scores[-patience:]) <= max(scores[:-patience])
+        """The last ``patience`` epochs brought none that was strictly better than all before."""
+        top, since = -math.inf, 0
+        for epoch in self.epochs:
+            value = self._value(epoch)
+            if value is not None and value > top:
+                top, since = value, epoch.number
+        return patience is not None and since > 0 and len(self.epochs) - since >= patience
+
+    def _value(self, epoch: Epoch) -> float | None:
+        if self.select == "utility":
+            return epoch.utility
+        return None if epoch.nll is None else -epoch.nll
 
 
 class TrainingState:
@@ -87,4 +98,4 @@ class TrainingState:
             raise StakesError(f"{path}: the checkpoint is of another network ({error})") from None
         self.objective.load_state_dict(tree.get("objective", {}))
         self.best = tree.get("best", {})
-        return History(tuple(Epoch(**epoch) for epoch in metadata["epochs"]), metadata["best"])
+        return History(tuple(Epoch(**epoch) for epoch in metadata["epochs"]), metadata["best"], self.run["select"])

@@ -38,10 +38,12 @@ class Training:
     schedule: Literal["constant", "cosine"] = "constant"
     patience: int | None = 20  # epochs without a better validation utility before stopping; None: never
     samples: int = 20  # draws with which validation is scored
+    validate_every: int = 1  # epochs
+    select: Literal["utility", "nll"] = "utility"  # what the best epoch has the highest, or the lowest, of
     checkpoint_seconds: float = 5.0  # how often, at most, a checkpoint is written
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "samples"):
+        for name in ("epochs", "batch_size", "samples", "validate_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise StakesError(f"expected {name} to be at least 1, but got {value}")
@@ -82,7 +84,8 @@ def fit(
     """Train ``posterior`` in place, and leave it with the weights of its best epoch, in eval mode.
 
     The best epoch is the one with the highest mean ``utility`` on ``validation`` under the optimal
-    decision: the same rule for every objective. Without ``validation`` it is the last one.
+    decision (or, if the config says so, the lowest NLL): the same rule for every objective. Without
+    ``validation`` it is the last one.
 
     ``checkpoint`` is a file: with ``resume``, training goes on from it, to the same result as if it had
     never stopped. The last four arguments go to Lightning Fabric; a strategy has to keep a whole copy of
@@ -99,7 +102,8 @@ def fit(
         _Step(posterior, objective, examples), make([p for p in posterior.parameters() if p.requires_grad])
     )
     state = TrainingState(posterior, wrapped.optimizer, objective, {**asdict(config), "seed": seed})
-    history = state.load(checkpoint) if resume and checkpoint is not None and checkpoint.exists() else History()
+    history = state.load(checkpoint) if resume and checkpoint is not None and checkpoint.exists() else None
+    history = history or History(select=config.select)
     saved = time.monotonic()
     with _reporter(progress and fabric.is_global_zero and progress, config) as report:
         for number in range(len(history.epochs) + 1, config.epochs + 1):
@@ -108,13 +112,14 @@ def fit(
             with seeds.seeded(seed, "epoch", number, fabric.global_rank):
                 loss = _train_epoch(fabric, step, wrapped, examples, config, number, seed)
             epoch = Epoch(number, loss)
-            if held_out is not None and utility is not None:
+            due = number % config.validate_every == 0 or number == config.epochs
+            if held_out is not None and utility is not None and due:
                 value, nll = score(posterior, held_out, utility, config.samples, seed, config.batch(len(examples)))
                 epoch = replace(epoch, utility=value, nll=nll)
             history = history.with_epoch(fabric.broadcast(epoch))
             state.keep_if_best(history)
-            due = time.monotonic() - saved >= config.checkpoint_seconds
-            if checkpoint is not None and fabric.is_global_zero and due:
+            old = time.monotonic() - saved >= config.checkpoint_seconds
+            if checkpoint is not None and fabric.is_global_zero and old:
                 state.save(checkpoint, history)
                 saved = time.monotonic()
             report(epoch)

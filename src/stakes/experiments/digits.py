@@ -1,0 +1,121 @@
+"""Section 5: MNIST with few examples, noisy labels and small networks (figures 5 and 9)."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from stakes import seeds
+from stakes.data.digits import CLASSES, read_digits
+from stakes.data.examples import TensorExamples
+from stakes.data.noise import redraw_uniformly
+from stakes.experiments.scoring import rows_of
+from stakes.experiments.sweep import ALL_METHODS, Cell, Row, checked_protocol
+from stakes.methods import Method, Recipe, method, predict, train_model
+from stakes.objectives import LossCalibrated, Objective, Weighted
+from stakes.parallel import Report
+from stakes.training import Training
+from stakes.utility import Utility
+
+PART = 2_500  # the first so many images train, the next so many (clean) validate
+FAVOURED = ("3", "8")
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The settings of the experiment.
+
+    The protocol ``authors`` keeps the epoch with the lowest validation NLL and takes the decisions once an
+    epoch; ``fair`` keeps the one with the highest validation utility and takes decisions at every step.
+    """
+
+    name: ClassVar[str] = "digits"
+
+    data: str = ""
+    protocol: str = "fair"
+    noise: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5)
+    units: tuple[int, ...] = (20, 30, 40, 50, 60, 70, 80, 90, 100)
+    seeds: int = 10
+    methods: tuple[str, ...] = ALL_METHODS
+    dropout: float = 0.2
+    lengthscale: float = 0.01
+    epochs: int = 50
+    batch_size: int = 50
+    learning_rate: float = 1e-3
+    decision_samples: int = 10
+    test_samples: int = 10
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        return cls() if name == "paper" else cls(noise=(0.0, 0.5), units=(50,), seeds=3)
+
+    def __post_init__(self) -> None:
+        checked_protocol(self.protocol)
+
+    def cells(self) -> list[Cell]:
+        return [
+            Cell.of(protocol=self.protocol, noise=noise, units=units, seed=seed, method=name)
+            for noise in self.noise
+            for units in self.units
+            for seed in range(self.seeds)
+            for name in self.methods
+        ]
+
+    def run_cell(self, cell: Cell, report: Report) -> list[Row]:
+        noise, units, seed = cell["noise"], cell["units"], cell["seed"]
+        train, validation, test = _parts(self.data)
+        generator = seeds.numpy_generator(seed, "label noise", str(noise))
+        corrupted = generator.permutation(PART)[: round(noise * PART)]
+        labels = redraw_uniformly(train.labels.numpy(), np.sort(corrupted), CLASSES, generator)
+        training = Training(
+            self.epochs,
+            self.batch_size,
+            self.learning_rate,
+            patience=None,
+            samples=self.test_samples,
+            select="utility" if self.protocol == "fair" else "nll",
+        )
+        recipe = Recipe(
+            hidden=(units,),
+            dropout=self.dropout,
+            posterior={"family": "dropout", "lengthscale": self.lengthscale},
+            training=training,
+            samples=self.test_samples,
+            noise=noise,
+        )
+        noisy = TensorExamples(train.x, torch.from_numpy(labels))
+        chosen, utility = self._method(cell["method"]), paper_utility()
+        posterior, history = train_model(chosen, recipe, noisy, validation, utility, seed)
+        probs = predict(posterior, test.x, self.test_samples, seed)
+        return rows_of(cell, probs, test.labels, utility, best_epoch=history.best)
+
+    def _method(self, name: str) -> Method:
+        found = method(name)
+        if name == "weighted":
+            weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
+            return replace(found, objective=lambda utility: Weighted(weights))
+        return replace(found, objective=self._calibrated) if "calibrated" in name else found
+
+    def _calibrated(self, utility: Utility) -> Objective:
+        return LossCalibrated(
+            utility, samples=self.decision_samples, refresh="step" if self.protocol == "fair" else "epoch"
+        )
+
+
+def paper_utility() -> Utility:
+    """1 for the right digit; 0.3 for a wrong 3 or 8; 0 for any other wrong digit."""
+    utility = Utility.diagonal([str(digit) for digit in range(CLASSES)])
+    for digit in FAVOURED:
+        utility = utility.with_row(digit, 0.3)
+    return utility
+
+
+@lru_cache(maxsize=1)
+def _parts(folder: str) -> tuple[TensorExamples, TensorExamples, TensorExamples]:
+    """Training, validation and test images; read once in a process."""
+    train = read_digits(Path(folder), "train")
+    first, second = torch.arange(PART), torch.arange(PART, 2 * PART)
+    return train.subset(first), train.subset(second), read_digits(Path(folder), "test")

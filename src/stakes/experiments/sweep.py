@@ -1,0 +1,163 @@
+"""Sweeps: many cells, each a few rows, appended as they finish, so that an interrupted sweep goes on."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, get_args
+
+import numpy as np
+
+from stakes import metrics
+from stakes.decision import RULES
+from stakes.errors import StakesError
+from stakes.files import read_json, write_json, write_text
+from stakes.methods import METHODS
+from stakes.metrics import Interval
+from stakes.parallel import Report, side_by_side
+
+Row = dict[str, Any]
+Protocol_ = Literal["fair", "authors"]
+ALL_METHODS = tuple(known.name for known in METHODS)
+PAPER_METHODS = ("standard", "weighted", "calibrated")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train: its place in the sweep, by name."""
+
+    axes: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, **axes: Any) -> "Cell":
+        return cls(tuple(axes.items()))
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.axes)[name]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.axes)
+
+
+class Experiment(Protocol):
+    """A frozen config that knows its cells and how to run one of them."""
+
+    name: ClassVar[str]
+
+    def cells(self) -> list[Cell]: ...
+
+    def run_cell(self, cell: Cell, report: Report) -> list[Row]:
+        """The rows of one cell; each names the cell's axes, the rule, the utility and the accuracy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A config and its rows, as they are on disk: all that figures and tables are made from."""
+
+    config: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def load(cls, folder: Path) -> "Result":
+        config = read_json(folder / "config.json")
+        return cls(config, tuple(_read_rows(folder / "rows.jsonl")))
+
+    def select(self, **wanted: Any) -> list[Row]:
+        """The rows that have these values, by seed."""
+        found = [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
+        return sorted(found, key=lambda row: row["seed"])
+
+    def values(self, key: str, **wanted: Any) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        return np.array([row[key] for row in self.select(**wanted)], dtype=np.float64)
+
+    def difference(self, method: str, against: str, key: str = "utility", **wanted: Any) -> Interval:
+        """The paired difference between two methods over the seeds they share, with a bootstrap interval."""
+        ours, theirs = (
+            {row["seed"]: row[key] for row in self.select(method=name, **wanted)} for name in (method, against)
+        )
+        shared = sorted(set(ours) & set(theirs))
+        if not shared:
+            raise StakesError(f"expected seeds with both {method!r} and {against!r} for {wanted}, but there are none")
+        return metrics.paired_difference([ours[s] for s in shared], [theirs[s] for s in shared], seed=0)
+
+
+def run(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    workers: int = 1,
+    backend: str = "loky",
+    force: bool = False,
+    report: Callable[[Cell, Any], None] = lambda cell, event: None,
+) -> Result:
+    """Run the cells whose rows are not in ``folder`` yet, appending rows as they come."""
+    rows_file = folder / "rows.jsonl"
+    if force:
+        rows_file.unlink(missing_ok=True)
+    _claim(experiment, folder, resumable=not force)
+    cells = experiment.cells()
+    done = _keep_whole_cells(rows_file, cells)
+    waiting = [cell for cell in cells if cell.axes not in done]
+    for cell in cells:
+        if cell.axes in done:
+            report(cell, "known")
+    with rows_file.open("a", encoding="utf-8") as file:
+        for rows in side_by_side(experiment.run_cell, waiting, workers=workers, backend=backend, report=report):
+            file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+            file.flush()
+            report(Cell(_key(rows[0], cells[0])), "done")
+    _keep_whole_cells(rows_file, cells)
+    return Result.load(folder)
+
+
+def checked_protocol(protocol: str) -> None:
+    if protocol not in get_args(Protocol_):
+        raise StakesError(f"expected the protocol 'fair' or 'authors', but got {protocol!r}")
+
+
+def _claim(experiment: Experiment, folder: Path, resumable: bool) -> None:
+    """Write the config, or refuse a folder that holds another sweep."""
+    settings = {"experiment": experiment.name, **json.loads(json.dumps(asdict(experiment), default=str))}  # type: ignore[call-overload]
+    file = folder / "config.json"
+    if resumable and file.exists():
+        before = read_json(file)
+        changed = sorted(key for key in settings if before.get(key) != settings[key])
+        if changed:
+            raise StakesError(
+                f"{folder}: holds another sweep; different: {', '.join(changed)}; choose another --out, or --force"
+            )
+    versions = {name: version(name) for name in ("stakes", "torch")}
+    write_json(file, {**settings, "versions": versions})
+
+
+def _read_rows(path: Path) -> Iterator[Row]:
+    """All whole lines; a last line torn by a kill is left out, and its cell runs again."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                return
+            raise StakesError(f"{path}: line {number} is damaged ({error})") from None
+        yield row
+
+
+def _key(row: Row, like: Cell) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, row[name]) for name, _ in like.axes)
+
+
+def _keep_whole_cells(path: Path, cells: Sequence[Cell]) -> set[tuple[tuple[str, Any], ...]]:
+    """The cells that have all their rows; the file holds just these after, in the order of the sweep.
+
+    So it does not depend on who finished first, and what a kill tore off runs again.
+    """
+    order = {cell.axes: place for place, cell in enumerate(cells)}
+    rows = list(_read_rows(path)) if path.exists() else []
+    counts = Counter(_key(row, cells[0]) for row in rows)
+    whole = {key for key, count in counts.items() if count == len(RULES) and key in order}
+    kept = sorted((row for row in rows if _key(row, cells[0]) in whole), key=lambda row: order[_key(row, cells[0])])
+    write_text(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in kept))
+    return whole
