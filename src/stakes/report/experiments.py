@@ -100,8 +100,9 @@ def _transition(path: Path, result: Result, corrupted: int) -> None:
                 axes.axvline((share[place] + share[place + 1]) / 2, color="0.4", linewidth=0.8)
             starts = [0, *(place + 1 for place in changes)]
             for start in starts:
-                axes.text(share[start] + 0.01, 1.03, diagnosis.CLASSES[choice[start]], fontsize=7)
-            axes.set_title(f"{name}: decision above", pad=12)
+                label = f"{diagnosis.CLASSES[choice[start]]} →"
+                axes.text(share[start] + 0.01, 0.96, label, fontsize=7, transform=axes.get_xaxis_transform())
+            axes.set_title(f"{name}, and what it decides")
             axes.set_xlabel("from healthy (0) to mild (1)")
         drawn.axes[0].set_ylabel("probability, mean and sd over draws")
         drawn.axes[-1].legend(fontsize=7)
