@@ -7,8 +7,6 @@ weights.safetensors   its numbers
 import copy
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +20,7 @@ from stakes import likelihoods
 from stakes.data.encoding import TableEncoder
 from stakes.decision import Decisions, decide
 from stakes.errors import StakesError
-from stakes.files import read_json, write_json
+from stakes.files import atomic_directory, read_json, write_json
 from stakes.networks.mlp import MLP
 from stakes.posteriors import families
 from stakes.posteriors.base import Draws, Posterior
@@ -62,15 +60,9 @@ class SavedModel:
         target = Path(path)
         if target.exists():
             raise StakesError(f"{target}: exists already; remove it, or save elsewhere")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-        try:
+        with atomic_directory(target) as temporary:
             write_tensors(temporary / _WEIGHTS, self.posterior.state_dict(), {"format": FORMAT})
             write_json(temporary / _JSON, self._description() | {"sha256": _sha256(temporary / _WEIGHTS)})
-            temporary.chmod(0o755)
-            temporary.rename(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], network: nn.Module | None = None) -> Self:
@@ -78,27 +70,30 @@ class SavedModel:
         folder = Path(path)
         described = _read_description(folder)
         try:
-            posterior = _rebuild(described, network)
-            weights, _ = read_tensors(folder / _WEIGHTS)
-            if described["sha256"] != _sha256(folder / _WEIGHTS):
-                raise StakesError(f"{folder / _WEIGHTS}: the file is damaged: its checksum is not the one it had")
-            posterior.load_state_dict(weights)
-            encoder = described["encoder"]
-            return cls(
-                posterior.eval(),
-                Utility.from_dict(described["utility"]),
-                None if encoder is None else TableEncoder.from_dict(encoder),
-                int(described["samples"]),
-                int(described["seed"]),
-                described["notes"],
-            )
+            return cls._from_description(described, folder, network)
+        except StakesError as error:
+            message = str(error)
+            raise StakesError(message if message.startswith(f"{folder}") else f"{folder}: {message}") from None
         except KeyError as error:
             raise StakesError(f"{folder / _JSON}: damaged, the entry {error} is missing") from None
-        except (RuntimeError, TypeError, AttributeError) as error:
-            reason = str(error).splitlines()[0]
-            raise StakesError(
-                f"{folder}: the weights do not fit the network that {_JSON} describes ({reason})"
-            ) from None
+        except (RuntimeError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise StakesError(f"{folder}: damaged, {_JSON} and the weights do not fit together ({reason})") from None
+
+    @classmethod
+    def _from_description(cls, described: Mapping[str, Any], folder: Path, network: nn.Module | None) -> Self:
+        posterior = _rebuild(described, network)
+        weights, _ = read_tensors(folder / _WEIGHTS)
+        if described["sha256"] != _sha256(folder / _WEIGHTS):
+            raise StakesError(f"damaged, the checksum of {_WEIGHTS} is not the one it had")
+        posterior.load_state_dict(weights)
+        utility = Utility.from_dict(described["utility"])
+        encoder = None if described["encoder"] is None else TableEncoder.from_dict(described["encoder"])
+        _check_sizes(described["network"], encoder, utility)
+        samples, seed, notes = described["samples"], described["seed"], described["notes"]
+        if not (isinstance(samples, int) and samples >= 1 and isinstance(seed, int) and isinstance(notes, dict)):
+            raise StakesError(f"damaged, expected numbers of samples and seed, but got {samples!r} and {seed!r}")
+        return cls(posterior.eval(), utility, encoder, samples, seed, notes)
 
     def _description(self) -> dict[str, Any]:
         return {
@@ -116,12 +111,17 @@ class SavedModel:
 
 
 def _network_spec(posterior: Posterior) -> dict[str, Any]:
-    """The settings of the first part of the posterior that can describe itself, or its class name."""
-    for part in posterior.modules():
-        if isinstance(part, MLP):
-            return part.spec()
-    first = getattr(posterior, "network", None) or posterior.members[0]  # type: ignore[index]
-    return {"kind": "custom", "class": type(first).__name__}
+    """The settings of a network that can describe itself, or the name of its class."""
+    network = posterior.members[0] if hasattr(posterior, "members") else posterior.network  # type: ignore[index]
+    return network.spec() if isinstance(network, MLP) else {"kind": "custom", "class": type(network).__name__}
+
+
+def _check_sizes(network: Mapping[str, Any], encoder: TableEncoder | None, utility: Utility) -> None:
+    """What goes in and comes out must be as wide as the network that stands between."""
+    widths = {"inputs": encoder.width if encoder else None, "outputs": len(utility.outcomes)}
+    for side, width in widths.items():
+        if width is not None and network.get(side, width) != width:
+            raise StakesError(f"damaged, expected a network with {width} {side}, but it has {network[side]}")
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise StakesError(f"{folder}: expected a saved model, but there is no {_JSON} in it")
     described = read_json(folder / _JSON)
     found = described.get("format") if isinstance(described, dict) else None
-    if not isinstance(found, int):
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise StakesError(f"{folder / _JSON}: expected a model saved by stakes, but it has no format number")
     if found > FORMAT:
         raise StakesError(

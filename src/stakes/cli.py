@@ -2,98 +2,159 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stakes.errors import StakesError, StakesWarning
 
+if TYPE_CHECKING:
+    from stakes.tabular.task import TableTask
+
+# Lightning, pandas and scikit-learn are imported by the commands that need them: help comes at once.
+
 app = typer.Typer(
-    help="Neural networks that know what a mistake costs.",
-    no_args_is_help=True,
+    help="Neural networks that know what a mistake costs: from a table and its costs to decisions.",
+    epilog="Start with `stakes demo`, or with your costs: `stakes costs new --outcomes healthy,ill`.",
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-costs_app = typer.Typer(help="Make and check tables of costs.", no_args_is_help=True)
+costs_app = typer.Typer(help="Make and check tables of costs.")
 app.add_typer(costs_app, name="costs")
 
+_DATA, _MODELS, _TRAINING, _RUN = "The data", "The models", "The training", "The run"
+_MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
+
 Out = Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the run in --out.")]
-Workers = Annotated[int, typer.Option(min=1, help="Fits to run side by side, one thread each.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run in --out, if one was interrupted.", rich_help_panel=_RUN)
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=_RUN)]
+Workers = Annotated[int, typer.Option(min=1, help="Fits to run side by side, each on one core.", rich_help_panel=_RUN)]
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr, never a traceback."""
     warnings.showwarning = _show_warning
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except StakesError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; go on with --resume", code=130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # which Typer's usage errors have, in all its versions
+            raise
+        context = getattr(error, "ctx", None)
+        _fail(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'stakes'} --help`", 2)
+    if code == 130:
+        _fail("interrupted; what `stakes fit` had finished is kept: --resume goes on with it", code)
 
 
-@app.command()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stakes {version('stakes')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+@app.command(epilog="Example: stakes fit patients.csv --target diagnosis --costs costs.csv --out run")
 def fit(
-    data: Annotated[Path, typer.Argument(help="A table: CSV (any delimiter) or Parquet.", show_default=False)],
-    target: Annotated[str, typer.Option(help="The column with the outcome.", show_default=False)],
-    costs: Annotated[Path, typer.Option(help="The table of costs: see `stakes costs new`.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Folder for the model, the results and the report.", show_default=False)],
-    test: Annotated[str, typer.Option(help="A file with test rows, or the share of DATA to hold out.")] = "0.2",
-    validation: Annotated[float, typer.Option(help="Share of the rest that selects epoch and model.")] = 0.2,
-    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out (commas, or repeat).")] = None,
-    categorical: Annotated[
-        list[str] | None, typer.Option(help="Numeric columns that are codes, not amounts (commas, or repeat).")
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV (any delimiter) or .parquet.")],
+    target: Annotated[str, typer.Option(help="The column of DATA with the outcome.")],
+    costs: Annotated[
+        Path, typer.Option(help="What each decision costs under each outcome, a CSV: see `stakes costs new`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")],
+    test: Annotated[
+        str, typer.Option(help="The share of rows to test on, or a file of test rows.", rich_help_panel=_DATA)
+    ] = "0.2",
+    validation: Annotated[
+        float, typer.Option(help="The share of the other rows to choose epoch and model by.", rich_help_panel=_DATA)
+    ] = 0.2,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Columns to leave out: a,b (or repeat).", rich_help_panel=_DATA),
     ] = None,
-    labels: Annotated[str, typer.Option(help="Names for values of the target: 0=repaid,1=defaulted.")] = "",
-    unit: Annotated[str | None, typer.Option(help="Unit of the costs, if their file does not say.")] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.", rich_help_panel=_DATA),
+    ] = None,
+    labels: Annotated[
+        str,
+        typer.Option(
+            help="Names for values of the target, as in the costs: 0=repaid,1=defaulted.", rich_help_panel=_DATA
+        ),
+    ] = "",
+    unit: Annotated[
+        str | None, typer.Option(help="Unit of the costs, if their file does not say.", rich_help_panel=_DATA)
+    ] = None,
     models: Annotated[
         str,
         typer.Option(
-            help="Of: standard, weighted, calibrated, noise, noise+calibrated. [default: the first "
-            "three; all with --label-noise]",
-            show_default=False,
+            help="What to compare, of: standard, weighted, calibrated, noise, noise+calibrated.",
+            show_default="the first three; all five with --label-noise",
+            rich_help_panel=_MODELS,
         ),
     ] = "",
-    posterior: Annotated[str, typer.Option(help="dropout, ensemble or mean_field.")] = "dropout",
-    members: Annotated[int, typer.Option(help="Networks in an ensemble.", min=2)] = 5,
-    samples: Annotated[int, typer.Option(help="Draws from the posterior at prediction.", min=1)] = 100,
+    posterior: Annotated[
+        str, typer.Option(help="dropout, ensemble or mean_field.", rich_help_panel=_MODELS)
+    ] = "dropout",
+    members: Annotated[int, typer.Option(help="Networks in an ensemble.", min=2, rich_help_panel=_MODELS)] = 5,
+    samples: Annotated[
+        int, typer.Option(help="Draws from the posterior for each prediction.", min=1, rich_help_panel=_MODELS)
+    ] = 100,
     label_noise: Annotated[
-        str, typer.Option(help="Wrong labels in DATA: none, a rate such as 0.1, or learnt.")
+        str, typer.Option(help="Wrong labels in DATA: none, a rate such as 0.1, or learnt.", rich_help_panel=_MODELS)
     ] = "none",
-    hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.")] = "128,64",
-    dropout: Annotated[float, typer.Option(help="Dropout rate.")] = 0.1,
-    epochs: Annotated[int, typer.Option(help="At most so many passes over the training rows.", min=1)] = 100,
-    patience: Annotated[int, typer.Option(help="Stop after so many epochs without a better one.", min=1)] = 20,
+    hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.", rich_help_panel=_MODELS)] = "128,64",
+    dropout: Annotated[float, typer.Option(help="Dropout rate, from 0 up to 1.", rich_help_panel=_MODELS)] = 0.1,
+    epochs: Annotated[int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_TRAINING)] = 100,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_TRAINING)
+    ] = 20,
     batch_size: Annotated[
-        int | None, typer.Option(help="[default: 32 to 256, by the rows]", show_default=False)
+        int | None,
+        typer.Option(help="Rows in a step.", min=1, show_default="32 to 256, by the rows", rich_help_panel=_TRAINING),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
-    seeds: Annotated[int, typer.Option(help="Repetitions of every model, from --seed on.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Where all randomness starts.")] = 0,
+    learning_rate: Annotated[float, typer.Option(help="Adam's learning rate.", rich_help_panel=_TRAINING)] = 1e-3,
+    seeds: Annotated[
+        int, typer.Option(help="Repetitions of every model, to see its luck.", min=1, rich_help_panel=_RUN)
+    ] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Where all randomness starts.", min=0, max=_MOST_SEED, rich_help_panel=_RUN)
+    ] = 0,
     workers: Workers = 1,
     resume: Resume = False,
     force: Force = False,
 ) -> None:
-    """Train the alternatives on a table, compare what their decisions cost, and keep the best model."""
-    from stakes.methods import METHODS, Recipe
-    from stakes.tabular.fitting import TableTask
+    """Train the alternatives on a table, compare what their decisions cost, and keep the best model.
+
+    standard learns as if all mistakes were alike, weighted gives costly classes more weight, calibrated
+    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels. Each is
+    tested deciding by the highest probability and by the costs, against gradient boosting for reference.
+    """
+    from stakes.methods import Recipe
+    from stakes.tabular import arguments
+    from stakes.tabular.task import CHECKPOINT_SECONDS, TableTask
     from stakes.training import Training
 
-    noise = _noise(label_noise)
-    chosen = tuple(_split(models)) or tuple(m.name for m in METHODS if noise is not None or not m.noisy)
-    family: dict[str, Any] = {"family": posterior} | ({"members": members} if posterior == "ensemble" else {})
+    noise = arguments.label_noise(label_noise)
+    training = Training(epochs, batch_size, learning_rate, patience=patience, checkpoint_seconds=CHECKPOINT_SECONDS)
     recipe = Recipe(
-        hidden=tuple(_integers(hidden, "--hidden")),
+        hidden=arguments.sizes(hidden),
         dropout=dropout,
-        posterior=family,
-        training=Training(epochs, batch_size, learning_rate, patience=patience),
+        posterior={"family": posterior} | ({"members": members} if posterior == "ensemble" else {}),
+        training=training,
         samples=samples,
         noise=noise,
     )
@@ -101,13 +162,13 @@ def fit(
         data=data,
         target=target,
         costs=costs,
-        test=_share_or_file(test),
+        test=arguments.share_or_file(test),
         validation=validation,
-        drop=tuple(_split(*(drop or []))),
-        categorical=tuple(_split(*(categorical or []))),
-        renames=_renames(labels),
+        drop=tuple(arguments.split(*(drop or []))),
+        categorical=tuple(arguments.split(*(categorical or []))),
+        renames=arguments.renames(labels),
         unit=unit,
-        models=chosen,
+        models=arguments.models(models, noise),
         recipe=recipe,
         seeds=seeds,
         seed=seed,
@@ -115,18 +176,26 @@ def fit(
     _run(task, out, resume=resume, force=force, workers=workers)
 
 
-@app.command()
+@app.command(epilog="Example: stakes decide run new_patients.csv --out decisions.csv --keep patient_id")
 def decide(
-    model: Annotated[Path, typer.Argument(help="The --out of `stakes fit`, or the model in it.", show_default=False)],
-    data: Annotated[Path, typer.Argument(help="Rows to decide about: CSV or Parquet.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Where to write: .csv or .parquet.", show_default=False)],
-    keep: Annotated[list[str] | None, typer.Option(help="Columns of DATA to carry over (commas, or repeat).")] = None,
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to decide about: CSV or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File to write (or replace): its name ends in .csv or .parquet.")],
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
+    ] = None,
 ) -> None:
-    """Take the best decision for every row of a table, of any length."""
+    """Take the best decision for every row of a table, of any length.
+
+    Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
+    decision) and p_OUTCOME for every outcome. DATA needs no target column.
+    """
+    from stakes.report.progress import counter
+    from stakes.tabular.arguments import split
     from stakes.tabular.deciding import decide_table
 
-    with _counter("rows decided") as count:
-        rows = decide_table(model, data, out, keep=_split(*(keep or [])), on_rows=count)
+    with counter("rows decided") as count:
+        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=count)
     typer.echo(f"{out}: {rows} decisions", err=True)
 
 
@@ -134,38 +203,45 @@ def decide(
 def demo(
     out: Out = Path("demo"),
     seeds: Annotated[int, typer.Option(help="Repetitions of every model.", min=1)] = 5,
-    corrupted: Annotated[int, typer.Option(help="Of 50 patients of a class, how many have a random label.")] = 20,
+    corrupted: Annotated[
+        int, typer.Option(help="Of the 50 patients of each class, so many have a random label.", min=0, max=49)
+    ] = 20,
     workers: Workers = 2,
     resume: Resume = False,
     force: Force = False,
 ) -> None:
     """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
-    from stakes.tabular.demo import demo_task
+    from stakes.tabular.deciding import decide_table
+    from stakes.tabular.demo import command, demo_task, write_patients
+    from stakes.tabular.folder import RunFolder
 
+    RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
     task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)
-    typer.echo(
-        f"stakes fit {task.data} --test {task.test} --target {task.target} --costs {task.costs} --hidden 20 "
-        f"--dropout 0.2 --epochs 200 --patience 200 --batch-size 50 --label-noise {task.recipe.noise} --seeds {seeds} "
-        f"--workers {workers} --out {out}\n",
-        err=True,
-    )
+    if not (resume and task.data.exists()):
+        write_patients(out / "data", corrupted=corrupted)
+    typer.echo(f"{command(task)} --workers {workers} --out {out}\n", err=True)
     _run(task, out, resume=resume, force=force, workers=workers)
+    decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
+    typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
 
 
 @costs_app.command("new")
 def costs_new(
-    outcomes: Annotated[str, typer.Option(help="What can be true: a,b,c.", show_default=False)],
-    decisions: Annotated[str, typer.Option(help="What can be done. [default: the outcomes]", show_default=False)] = "",
+    outcomes: Annotated[str, typer.Option(metavar="NAMES", help="What can be true: healthy,mild,severe.")],
+    decisions: Annotated[
+        str, typer.Option(metavar="NAMES", help="What can be done: treat,refer.", show_default="the outcomes")
+    ] = "",
     unit: Annotated[str, typer.Option(help="Unit of the costs: £, minutes, ...")] = "",
     out: Annotated[Path, typer.Option(help="Where to write.")] = Path("costs.csv"),
 ) -> None:
     """Write a table of costs to fill in."""
     from stakes.cost_files import write_template
+    from stakes.tabular.arguments import split
 
     if out.exists():
         raise StakesError(f"{out}: exists already; remove it, or choose another --out")
-    names = _split(outcomes)
-    write_template(out, names, _split(decisions) or names, unit)
+    names = split(outcomes)
+    write_template(out, names, split(decisions) or names, unit)
     typer.echo(
         f"{out}: fill in what each decision (row) costs under each outcome (column), then: stakes costs check {out}"
     )
@@ -173,7 +249,7 @@ def costs_new(
 
 @costs_app.command("check")
 def costs_check(
-    file: Annotated[Path, typer.Argument(help="A table of costs.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of costs.")],
     unit: Annotated[str | None, typer.Option(help="Unit of the costs, if the file does not say.")] = None,
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
@@ -187,13 +263,14 @@ def costs_check(
     typer.echo(f"Utility: higher is better\n{utility}\n")
     for concern in utility.concerns():
         typer.echo(f"warning: {concern}")
-    typer.echo("" if utility.concerns() else "No warnings.", nl=not utility.concerns())
+    if not utility.concerns():
+        typer.echo("No warnings.")
 
 
 # Within --------------------------------------------------------------------------------------------
 
 
-def _run(task: Any, out: Path, *, resume: bool, force: bool, workers: int) -> None:
+def _run(task: "TableTask", out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
     from stakes.report.console import print_comparison
@@ -218,59 +295,6 @@ def _run(task: Any, out: Path, *, resume: bool, force: bool, workers: int) -> No
     write_report(folder, task, found[0], comparison)
     print_comparison(comparison, found[0].problem.utility, Console())
     typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json, the report in report.md")
-
-
-def _noise(text: str) -> Any:
-    if text in ("none", "learnt"):
-        return None if text == "none" else "learnt"
-    try:
-        return float(text)
-    except ValueError:
-        raise StakesError(f"--label-noise: expected none, a rate such as 0.1, or learnt, but got {text!r}") from None
-
-
-def _share_or_file(text: str) -> Path | float:
-    try:
-        return float(text)
-    except ValueError:
-        return Path(text)
-
-
-def _split(*texts: str) -> list[str]:
-    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
-
-
-def _integers(text: str, option: str) -> list[int]:
-    try:
-        return [int(part) for part in _split(text)]
-    except ValueError:
-        raise StakesError(f"{option}: expected whole numbers such as 128,64, but got {text!r}") from None
-
-
-def _renames(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in _split(text)]
-    if not all(mark and new.strip() for _, mark, new in pairs):
-        raise StakesError(f"--labels: expected value=name pairs such as 0=repaid,1=defaulted, but got {text!r}")
-    return {old.strip(): new.strip() for old, _, new in pairs}
-
-
-@contextmanager
-def _counter(what: str) -> Iterator[Any]:
-    """A running count on stderr, where somebody may be watching."""
-    total = 0
-
-    def count(more: int) -> None:
-        nonlocal total
-        total += more
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{total} {what}")
-            sys.stderr.flush()
-
-    try:
-        yield count
-    finally:
-        if total and sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:

@@ -1,7 +1,8 @@
 """Cost tables as files.
 
 Wide, to be filled in by hand: the first column names the decisions, the header the outcomes, and the corner
-says what the numbers are, ``cost``, ``cost [£]`` or ``utility`` (anything else is taken as cost)::
+says what the numbers are, ``cost``, ``cost [£]`` or ``utility`` (any other word is taken for a name of the
+decisions, and the numbers for costs)::
 
     cost [£],healthy,mild,severe
     healthy,0,50,100
@@ -20,23 +21,30 @@ from typing import Literal
 from stakes.errors import StakesError, listing
 from stakes.files import read_csv_rows, write_text
 
-_QUANTITY = re.compile(r"(?P<kind>cost|utility)s?\s*(?:[\[(]\s*(?P<unit>[^\])]*?)\s*[\])])?", re.IGNORECASE)
+_QUANTITY = re.compile(
+    r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
+)
+_OTHER_SIGN = re.compile(r"utilit|profit|gain|reward|benefit|payoff|revenue", re.IGNORECASE)  # more is better
 
 Cells = dict[str, dict[str, float]]
 
 
 def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"], str, Cells]:
-    """What the numbers are (cost or utility), their unit, and the cells."""
+    """What the numbers are (cost or utility), their unit, and the cells. Errors do not name the file."""
     rows = read_csv_rows(path)
     header = {name.lower() for name in rows[0]}
     kind, unit, cells = _read_long(rows) if {"decision", "outcome"} <= header else _read_wide(rows)
-    return ("utility" if kind == "utility" else "cost"), unit, cells
+    return ("cost" if kind.startswith("cost") else "utility"), unit, cells
 
 
 def write_template(path: Path, outcomes: Sequence[str], decisions: Sequence[str], unit: str = "") -> None:
     """A wide cost table to fill in: 0 where a decision names the outcome, empty elsewhere."""
+    if len(outcomes) < 2 or not decisions:
+        raise StakesError(f"expected at least two outcomes and one decision, but got {listing(outcomes) or 'none'}")
     refuse_repeats(outcomes, "outcome")
     refuse_repeats(decisions, "decision")
+    if any(mark in unit for mark in "[]()\n"):
+        raise StakesError(f"expected a unit without brackets, but got {unit!r}")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([f"cost [{unit}]" if unit else "cost", *outcomes])
@@ -48,7 +56,10 @@ def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
     (corner, *outcomes), *body = rows
     if not outcomes or not body:
         raise StakesError("expected decisions in the first column and outcomes in the header, but got no cells")
-    kind, unit = _quantity(corner) or ("cost", "")
+    quantity = _quantity(corner)
+    if quantity is None and _OTHER_SIGN.search(corner):
+        raise StakesError(f"expected 'cost' or 'utility', with a unit in brackets, in the corner, but got {corner!r}")
+    kind, unit = quantity or ("cost", "")
     refuse_repeats(outcomes, "outcome")
     refuse_repeats([row[0] for row in body], "decision")
     cells: Cells = {}

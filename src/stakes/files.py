@@ -4,9 +4,10 @@ import codecs
 import csv
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,44 @@ DELIMITERS = ",;\t|"
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path``, renamed to it if the block succeeds, else removed."""
+    with _parents_of(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_directory(path: Path) -> Iterator[Path]:
+    """A temporary directory beside ``path`` that takes its place if the block succeeds, else is removed."""
+    with _parents_of(path):
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            shutil.rmtree(path, ignore_errors=True)
+            temporary.rename(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _parents_of(path: Path) -> Iterator[None]:
+    """The directories above ``path``, made if need be, and unmade if the block fails."""
+    absent = [parent for parent in path.parents if not parent.exists()]  # innermost first
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
     try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except BaseException:
+        for parent in absent:
+            with suppress(OSError):  # somebody else has put something there meanwhile
+                parent.rmdir()
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -83,14 +112,27 @@ def csv_delimiter(header: str) -> str:
 
 
 def read_csv_rows(path: str | os.PathLike[str]) -> list[list[str]]:
-    """All cells of a small CSV, stripped; empty lines left out; any delimiter, line end or BOM."""
-    found = existing_file(path)
-    text = found.read_text(encoding=text_encoding(found)).removeprefix(MANGLED_BOM)
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise StakesError(f"{found}: expected a table, but the file is empty")
-    reader = csv.reader(lines, delimiter=csv_delimiter(lines[0]))
-    return [[cell.strip() for cell in row] for row in reader]
+    """All cells of a small CSV, stripped; any delimiter, line end or BOM; empty rows and last columns left out.
+
+    Errors do not name the file: the caller, who knows what it is for, does.
+    """
+    found = Path(path)
+    if not found.is_file():
+        raise StakesError("expected a file, but it is a directory" if found.is_dir() else "no such file")
+    try:
+        text = found.read_text(encoding=text_encoding(found)).removeprefix(MANGLED_BOM)
+        lines = [line for line in text.splitlines() if line.strip()]
+        delimiter = csv_delimiter(lines[0]) if lines else ","
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter, strict=True)]
+    except (UnicodeError, csv.Error) as error:
+        raise StakesError(f"expected a table as text (CSV), but reading failed ({error}); save it as CSV") from None
+    if "\0" in text:
+        raise StakesError("expected a table as text (CSV), but the file is binary; save it as CSV")
+    rows = [row for row in rows if any(row)]
+    if not rows:
+        raise StakesError("expected a table, but the file is empty")
+    width = max(place + 1 for row in rows for place, cell in enumerate(row) if cell)
+    return [row[:width] for row in rows]
 
 
 def _umask() -> int:

@@ -2,9 +2,12 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import Manager
+from functools import cache
+from multiprocessing.managers import SyncManager
 from typing import Any, TypeVar
 
 import torch
@@ -43,10 +46,13 @@ def side_by_side(
     if backend != "loky":  # workers on other machines cannot be listened to
         yield from pool(delayed(_on_cluster)(work, task) for task in tasks)
         return
-    with _relay(tasks, report) as queue:
-        yield from pool(
-            delayed(_in_worker)(work, task, number, queue, os.getpid()) for number, task in enumerate(tasks)
-        )
+    try:
+        with _relay(tasks, report) as queue:
+            yield from pool(
+                delayed(_in_worker)(work, task, number, queue, os.getpid()) for number, task in enumerate(tasks)
+            )
+    except BrokenProcessPool:
+        raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
 
 
 @contextmanager
@@ -61,13 +67,9 @@ def one_thread() -> Iterator[None]:
 
 
 def _in_worker(work: Callable[[Task, Report], Result], task: Task, number: int, queue: Any, parent: int) -> Result:
-    def tell(event: Any) -> None:
-        if os.getppid() != parent:
-            os._exit(1)  # the run was killed: its worker must not go on writing into its directory
-        queue.put((number, event))
-
+    _end_with(parent)
     with one_thread():
-        return work(task, tell)
+        return work(task, lambda event: queue.put((number, event)))
 
 
 def _on_cluster(work: Callable[[Task, Report], Result], task: Task) -> Result:
@@ -75,10 +77,24 @@ def _on_cluster(work: Callable[[Task, Report], Result], task: Task) -> Result:
         return work(task, lambda event: None)
 
 
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: a run that was killed must not go on writing into its folder."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _relay(tasks: Sequence[Task], report: Callable[[Task, Any], None]) -> Iterator[Any]:
     """A queue that workers can write to; what they write is reported here."""
-    with Manager() as manager:
+    manager = SyncManager()
+    manager.start(_end_with, (os.getpid(),))
+    with manager:
         queue = manager.Queue()
 
         def listen() -> None:

@@ -26,9 +26,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the metadata, or a clear error if the file is damaged or not one of ours."""
     try:
         with safe_open(existing_file(path), framework="pt") as file:
-            metadata = json.loads((file.metadata() or {})[_METADATA])
+            metadata = dict(json.loads((file.metadata() or {})[_METADATA]))
             return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+    except StakesError:
+        raise
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise StakesError(f"{path}: expected tensors saved by stakes, but the file is damaged ({error})") from None
 
 

@@ -1,6 +1,7 @@
 """A comparison on the terminal."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from stakes.comparison import Comparison, Row
@@ -12,7 +13,7 @@ _FULL_WIDTH = 130
 
 def print_comparison(comparison: Comparison, utility: Utility, console: Console) -> None:
     """A row for each model and rule, then which was chosen and why."""
-    unit = f" [{utility.unit}]" if utility.unit else ""
+    unit = escape(f" [{utility.unit}]") if utility.unit else ""
     reference = f"{comparison.reference}, optimal"
     if not console.is_terminal:
         console.width = max(console.width, _FULL_WIDTH)
@@ -26,7 +27,7 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
         table.add_row(*_cells(row), style="bold" if chosen else "")
     console.print(table)
     console.print(
-        f"\nChosen: [bold]{comparison.chosen}[/bold] with optimal decisions, {comparison.why}.", soft_wrap=True
+        f"\nChosen: [bold]{comparison.chosen}[/bold] with optimal decisions, {escape(comparison.why)}.", soft_wrap=True
     )
     console.print(verdict(comparison), soft_wrap=True)
 

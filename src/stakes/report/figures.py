@@ -1,5 +1,6 @@
 """Figures in one style, readable in grey. They are drawn from saved results, never from a model."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,8 @@ _STYLE: Any = {
 @contextmanager
 def figure(path: Path, width: float, height: float) -> Iterator[Figure]:
     """A figure in the common style, written to ``path`` when the block ends."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a script that the font has not
         drawn = Figure(figsize=(width, height), layout="constrained")
         yield drawn
         with atomic(path) as temporary:
@@ -43,7 +45,7 @@ def figure(path: Path, width: float, height: float) -> Iterator[Figure]:
 def comparison_figure(path: Path, comparison: Comparison, utility: Utility) -> None:
     """Cost of each model under both rules, and the paired differences to the reference; both with intervals."""
     models = list(dict.fromkeys(row.model for row in comparison.rows))
-    unit = f" [{utility.unit}]" if utility.unit else ""
+    unit = f" [{_plain(utility.unit)}]" if utility.unit else ""
     with figure(path, 7.2, 1.2 + 0.42 * len(models)) as drawn:
         left, right = drawn.subplots(1, 2, sharey=True)
         for row in comparison.rows:
@@ -68,7 +70,7 @@ def comparison_figure(path: Path, comparison: Comparison, utility: Utility) -> N
 def confusion_figure(path: Path, counts: Counts, utility: Utility, title: str) -> None:
     """How often each decision met each outcome, and what that cost."""
     money = counts * utility.costs
-    unit = f" [{utility.unit}]" if utility.unit else ""
+    unit = f" [{_plain(utility.unit)}]" if utility.unit else ""
     height = 1.5 + 0.45 * len(utility.decisions)
     with figure(path, 2.4 + 1.3 * len(utility.outcomes), height) as drawn:
         left, right = drawn.subplots(1, 2, sharey=True)
@@ -125,4 +127,9 @@ def _table(axes: Any, cells: NDArray[np.float64], utility: Utility, title: str, 
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    return [name if len(name) <= 16 else f"{name[:15]}…" for name in names]
+    return [_plain(name if len(name) <= 16 else f"{name[:15]}…") for name in names]
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib does not take for mathematics."""
+    return text.replace("$", r"\$")

@@ -8,11 +8,12 @@ import torch
 from stakes import metrics
 from stakes.comparison import Comparison, Row
 from stakes.decision import decide
-from stakes.files import write_text
+from stakes.files import read_json, write_text
 from stakes.report import figures
 from stakes.report.console import interval, verdict
-from stakes.tabular.fitting import PreparedTable, TableTask, read_runs
+from stakes.tabular.fitting import PreparedTable, read_runs
 from stakes.tabular.folder import RunFolder
+from stakes.tabular.task import TableTask
 from stakes.utility import Utility
 
 
@@ -34,7 +35,7 @@ def write_report(folder: RunFolder, task: TableTask, prepared: PreparedTable, co
     claimed = metrics.claimed_utility(chosen)
     realised = metrics.realised_utility(counts, utility)
     text = [
-        f"# {task.target}: what decisions cost",
+        f"# {_safe(task.target)}: what decisions cost",
         _headline(comparison, utility),
         verdict(comparison),
         "## The alternatives",
@@ -50,8 +51,10 @@ def write_report(folder: RunFolder, task: TableTask, prepared: PreparedTable, co
         "![Decisions against outcomes](figures/confusion.png)",
         f"It claimed a mean utility of {claimed:.4g} for its decisions, and realised {realised:.4g}.",
         "![Reliability](figures/reliability.png)",
+        "## " + _safe(f"What each decision costs{_bracketed(utility)}"),
+        _costs(utility),
         "## How it was made",
-        _settings(task, prepared),
+        _settings(folder, prepared),
     ]
     write_text(folder.path / "report.md", "\n\n".join(text) + "\n")
 
@@ -64,7 +67,7 @@ def _headline(comparison: Comparison, utility: Utility) -> str:
     rows = {(row.model, row.rule): row for row in comparison.rows}
     best, plain = rows[comparison.chosen, "optimal"], rows[comparison.reference, "argmax"]
     saved = 100 * (plain.cost - best.cost)
-    unit = f" {utility.unit}" if utility.unit else ""
+    unit = f" {_safe(utility.unit)}" if utility.unit else ""
     what = "saves" if saved >= 0 else "costs"
     return (
         f"**{_safe(comparison.chosen)}** with optimal decisions {what} {abs(saved):.4g}{unit} per 100 decisions "
@@ -73,39 +76,42 @@ def _headline(comparison: Comparison, utility: Utility) -> str:
 
 
 def _table(rows: Sequence[Row], utility: Utility) -> str:
-    unit = f" [{utility.unit}]" if utility.unit else ""
-    heads = [
-        "model",
-        "decisions",
-        "utility (95 %)",
-        f"cost{unit}",
-        "accuracy",
-        "NLL",
-        "ECE",
-        "difference (95 %)",
-        "seeds",
-    ]
-    lines = ["| " + " | ".join(map(_safe, heads)) + " |", "|" + "---|" * len(heads)]
+    heads = ["model", "decisions", "utility (95 %)", f"cost{_bracketed(utility)}", "accuracy", "NLL", "ECE"]
+    body = []
     for row in rows:
         difference = "" if row.difference is None else interval(row.difference, sign=True)
         numbers = [f"{row.cost:.4g}", f"{row.accuracy:.3f}", f"{row.nll:.3f}", f"{row.ece:.3f}"]
-        cells = [_safe(row.model), row.rule, interval(row.utility), *numbers, difference, str(row.seeds)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        body.append([row.model, row.rule, interval(row.utility), *numbers, difference, str(row.seeds)])
+    return _pipes([*heads, "difference (95 %)", "seeds"], body)
 
 
-def _settings(task: TableTask, prepared: PreparedTable) -> str:
+def _costs(utility: Utility) -> str:
+    rows = zip(utility.decisions, utility.costs, strict=True)
+    body = [[name, *(f"{cell:.6g}" for cell in cells)] for name, cells in rows]
+    return _pipes(["decision / outcome", *utility.outcomes], body)
+
+
+def _pipes(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(map(_safe, cells)) + " |" for cells in (heads, *body)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
+
+
+def _bracketed(utility: Utility) -> str:
+    return f" [{utility.unit}]" if utility.unit else ""
+
+
+def _settings(folder: RunFolder, prepared: PreparedTable) -> str:
     rows = ", ".join(f"{count} {part}" for part, count in prepared.rows.items())
     copies = (
         f" {prepared.repeated} rows repeat another, and were kept on its side of the split."
         if prepared.repeated
         else ""
     )
-    settings = json.dumps(task.settings(), indent=2, ensure_ascii=False)
+    settings = json.dumps(read_json(folder.settings_file), indent=2, ensure_ascii=False)
     return f"Rows: {rows}.{copies} Features: {prepared.encoder.width}.\n\n```json\n{settings}\n```"
 
 
 def _safe(text: str) -> str:
     """Text from data as text in Markdown."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;")
-    return "".join(f"\\{mark}" if mark in "\\|*_`[]" else mark for mark in escaped).replace("\n", " ")
+    return " ".join("".join(f"\\{mark}" if mark in "\\|*_`[]~$#" else mark for mark in escaped).split())

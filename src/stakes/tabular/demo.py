@@ -7,20 +7,24 @@ from pathlib import Path
 from stakes.data import diagnosis
 from stakes.files import write_text
 from stakes.methods import METHODS, Recipe
-from stakes.tabular.fitting import TableTask
+from stakes.tabular.task import CHECKPOINT_SECONDS, TableTask
 from stakes.training import Training
 
 TARGET = "diagnosis"
 
 
-def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> TableTask:
-    """Write training patients with ``corrupted`` labels per class, clean test patients, and the costs."""
+def write_patients(folder: Path, *, corrupted: int, seed: int = 0) -> None:
+    """Training patients with ``corrupted`` labels per class, clean test patients, and the costs."""
     recorded = diagnosis.patients(diagnosis.TRAIN_PER_CLASS, corrupted, seed, "train")
     clean = diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test")
     _write_csv(folder / "train.csv", [*diagnosis.TESTS, TARGET], _rows(recorded))
     _write_csv(folder / "test.csv", [*diagnosis.TESTS, TARGET], _rows(clean))
     costs = [[name, *row] for name, row in zip(diagnosis.CLASSES, diagnosis.COSTS, strict=True)]
     _write_csv(folder / "costs.csv", ["cost [£]", *diagnosis.CLASSES], costs)
+
+
+def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> TableTask:
+    """The comparison of all methods on the files of `write_patients`."""
     return TableTask(
         data=folder / "train.csv",
         test=folder / "test.csv",
@@ -30,11 +34,23 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> Tab
         recipe=Recipe(
             hidden=(20,),
             dropout=0.2,
-            training=Training(epochs=200, batch_size=50, patience=200),
+            training=Training(epochs=200, batch_size=50, patience=200, checkpoint_seconds=CHECKPOINT_SECONDS),
             noise=corrupted / diagnosis.TRAIN_PER_CLASS,
         ),
         seeds=seeds,
         seed=seed,
+    )
+
+
+def command(task: TableTask) -> str:
+    """What one would type to get the same from the files."""
+    recipe = task.recipe
+    training = recipe.training
+    return (
+        f"stakes fit {task.data} --test {task.test} --target {task.target} --costs {task.costs} "
+        f"--hidden {','.join(map(str, recipe.hidden))} --dropout {recipe.dropout} --epochs {training.epochs} "
+        f"--patience {training.patience} --batch-size {training.batch_size} --label-noise {recipe.noise} "
+        f"--seeds {task.seeds}"
     )
 
 

@@ -1,19 +1,18 @@
 """``stakes fit``: a table, its costs, and the alternatives trained and compared."""
 
-import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 
 from stakes.artifact import SavedModel
+from stakes.checkpoints import Epoch
 from stakes.comparison import REFERENCE, Comparison, Problem, Run, best_run, boosted_probs, score_run, summarise
 from stakes.data.encoding import TableEncoder
 from stakes.data.examples import TensorExamples
@@ -21,50 +20,18 @@ from stakes.data.splits import duplicate_groups, split
 from stakes.data.tables import read_table
 from stakes.data.values import check_classes, encode_labels
 from stakes.errors import StakesError, listing
-from stakes.files import write_json, write_text
+from stakes.files import atomic_directory, write_json, write_text
 from stakes.methods import Recipe, method, predict, train_model
 from stakes.parallel import Report, side_by_side
 from stakes.seeds import derive
 from stakes.storage import read_tensors, write_tensors
 from stakes.tabular.folder import RunFolder
+from stakes.tabular.task import Fit, TableTask, check
 from stakes.utility import Utility
 
-Listener = Callable[["Fit", Any], None]
-
-
-@dataclass(frozen=True)
-class TableTask:
-    """What to decide, from which data."""
-
-    data: Path
-    target: str
-    costs: Path
-    test: Path | float = 0.2  # a file, or the share of rows to hold out
-    validation: float = 0.2  # the share of the remaining rows that choose the epoch and the model
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    renames: Mapping[str, str] = field(default_factory=dict)
-    unit: str | None = None
-    models: tuple[str, ...] = ("standard", "weighted", "calibrated")
-    recipe: Recipe = field(default_factory=Recipe)
-    seeds: int = 1
-    seed: int = 0
-
-    def settings(self) -> dict[str, Any]:
-        """All of it in JSON types, with the contents of the files: two runs with equal settings are equal."""
-        files = {"data": self.data, "costs": self.costs}
-        files |= {"test": self.test} if isinstance(self.test, Path) else {}
-        plain = json.loads(json.dumps(asdict(self), default=str))
-        digests = {f"{key}_sha256": hashlib.sha256(path.read_bytes()).hexdigest() for key, path in files.items()}
-        return {**plain, **digests, "stakes": version("stakes")}
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One model with one seed, still to be trained."""
-
-    model: str
-    seed: int
+# What happens to a fit: it was found finished, has started, came through an epoch, is done.
+Event = Literal["found", "started", "done"] | Epoch
+Listener = Callable[[Fit, Event], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +48,9 @@ def prepare(task: TableTask) -> PreparedTable:
     """Read, check, split and encode; statistics come from the training part only."""
     utility = Utility.from_csv(task.costs, unit=task.unit)
     frame, labels = _labelled(task.data, task, utility)
+    frame = frame.drop(columns=_present(task.data, task.drop, frame))
+    if frame.columns.empty:
+        raise StakesError(f"{task.data}: expected columns to learn from beside the target, but none is left")
     check_classes(labels, utility.outcomes, task.target)
     rows = np.arange(len(frame))
     groups = duplicate_groups(frame.to_numpy(dtype=object))
@@ -118,52 +88,46 @@ def fit_table(
     on_progress: Listener = lambda fit, event: None,
 ) -> Comparison:
     """Train and compare the alternatives; the chosen model and all results are in ``folder`` at the end."""
-    _check(task)
+    check(task)
     settings = task.settings()
     folder.refuse_if_taken(settings, resume=resume, force=force)
     prepared = prepare(task)
     on_prepared(prepared)
     folder.claim(settings, resume=resume, force=force)
-    waiting = [fit for fit in _fits(task) if not _predictions_file(folder, fit).exists()]
+    waiting = []
+    for fit in task.fits():
+        if _predictions_file(folder, fit).exists():
+            on_progress(fit, "found")
+        else:
+            waiting.append(fit)
     worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
     for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
-        on_progress(finished, None)
+        on_progress(finished, "done")
     return _conclude(read_runs(task, folder), prepared, folder, task.seed)
 
 
 def read_runs(task: TableTask, folder: RunFolder) -> list[Run]:
     """What each finished fit left in the folder."""
     runs = []
-    for fit in _fits(task):
+    for fit in task.fits():
         tensors, metadata = read_tensors(_predictions_file(folder, fit))
         runs.append(Run(fit.model, fit.seed, tensors["probs"], metadata["validation_utility"], metadata["details"]))
     return runs
 
 
-def _fits(task: TableTask) -> list[Fit]:
-    """Every model with every seed, and the reference with each of them."""
-    return [Fit(model, task.seed + number) for number in range(task.seeds) for model in (*task.models, REFERENCE)]
-
-
-def _check(task: TableTask) -> None:
-    if not task.models:
-        raise StakesError("expected at least one model to train, but got none")
-    if len(set(task.models)) < len(task.models):
-        raise StakesError(f"expected each model once, but got {listing(task.models)}")
-    if task.seeds < 1:
-        raise StakesError(f"expected at least one seed, but got {task.seeds}")
-    for name in task.models:
-        method(name).likelihood(task.recipe.noise)
-
-
 def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:
-    """The features and the encoded labels of a file."""
+    """The columns beside the target, and the encoded labels, of a file."""
     frame = read_table(path)
-    absent = [name for name in (task.target, *task.drop) if name not in frame.columns]
+    target = _present(path, [task.target], frame)
+    labels = encode_labels(frame[task.target], utility.outcomes, renames=task.renames, name=task.target)
+    return frame.drop(columns=target), labels
+
+
+def _present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> list[str]:
+    absent = [name for name in names if name not in frame.columns]
     if absent:
         raise StakesError(f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}")
-    labels = encode_labels(frame[task.target], utility.outcomes, renames=task.renames, name=task.target)
-    return frame.drop(columns=[task.target, *task.drop]), labels
+    return list(names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +140,7 @@ class _Worker:
     notes: Mapping[str, Any]
 
     def __call__(self, fit: Fit, report: Report) -> Fit:
+        report("started")
         problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
         if fit.model == REFERENCE:
             self._finish(fit, boosted_probs(problem, fit.seed), None)
@@ -219,8 +184,8 @@ def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed:
     labels, utility = problem.test.labels, problem.utility
     comparison = summarise(runs, labels, utility, seed)
     best = best_run(runs, comparison.chosen)
-    shutil.rmtree(folder.model, ignore_errors=True)
-    shutil.copytree(folder.run(best.model, best.seed) / "model", folder.model)
+    with atomic_directory(folder.model) as temporary:
+        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
     _write_lines(folder.results_file, (row for run in runs for row in score_run(run, labels, utility)))
     write_json(folder.summary_file, comparison.to_dict(utility) | {"rows_used": dict(prepared.rows)})
     return comparison

@@ -51,22 +51,37 @@ class RunFolder:
         """Make the folder this run's own, or say why it cannot be. Files of other kinds in it are left alone."""
         self.refuse_if_taken(settings, resume=resume, force=force)
         if force:
-            for entry in self._taken():
+            for entry in sorted(self._taken(), key=lambda entry: entry == self.settings_file):  # the claim goes last
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for leftover in self._leftovers():
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.settings_file, settings)
 
-    def refuse_if_taken(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
-        if self.path.is_file():
+    def refuse_if_taken(self, settings: Mapping[str, Any] | None, *, resume: bool, force: bool) -> None:
+        """``settings`` are those that a resumed run has to have; None if they are not known yet."""
+        if resume and force:
+            raise StakesError("expected --resume, to go on with a run, or --force, to replace it, but got both")
+        if self.path.exists() and not self.path.is_dir():
             raise StakesError(f"{self.path}: expected a directory for the results, but it is a file")
-        if force or not self._taken():
+        taken = self._taken()
+        if taken and not self.settings_file.exists():
+            names = ", ".join(entry.name for entry in taken)
+            raise StakesError(f"{self.path}: holds {names}, but not from a run of stakes; choose another --out")
+        if not taken or force:
             return
         if not resume:
             raise StakesError(
                 f"{self.path}: holds a run already: --resume goes on with it, --force replaces it, "
                 "or choose another --out"
             )
+        if settings is not None:
+            self._refuse_another(settings)
+
+    def _refuse_another(self, settings: Mapping[str, Any]) -> None:
         before = read_json(self.settings_file)
+        if not isinstance(before, dict):
+            raise StakesError(f"{self.settings_file}: damaged; --force starts again")
         changed = sorted(key for key in {*before, *settings} if before.get(key) != settings.get(key))
         if changed:
             first = changed[0]
@@ -77,3 +92,8 @@ class RunFolder:
 
     def _taken(self) -> list[Path]:
         return [self.path / name for name in _ENTRIES if (self.path / name).exists()]
+
+    def _leftovers(self) -> list[Path]:
+        """Temporary files of a run that was killed while it wrote them."""
+        own = [found for name in _ENTRIES for found in self.path.glob(f".{name}.*")]
+        return own + list((self.path / "runs").glob("*/.*"))

@@ -1,0 +1,198 @@
+"""Saved models: they come back as they were, or with a clear error, and never run code."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stakes import MLP, Ensemble, MCDropout, MeanField, NoisyCategorical, SavedModel, StakesError, Utility
+from stakes.data.encoding import TableEncoder
+from stakes.posteriors.base import Posterior
+
+UTILITY = Utility.from_costs(
+    {"go": {"a": 0, "b": 5, "c": 9}, "stay": {"a": 3, "b": 0, "c": 2}, "ask": {"a": 1, "b": 1.5, "c": 1}}, unit="£"
+)
+X = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+
+
+def mlp() -> MLP:
+    return MLP(4, 3, hidden=(6, 5), dropout=0.3, activation="tanh")
+
+
+POSTERIORS: dict[str, Callable[[], Posterior]] = {
+    "dropout": lambda: MCDropout(mlp(), lengthscale=0.5),
+    "ensemble": lambda: Ensemble([mlp() for _ in range(3)], prior_sd=2.0),
+    "mean_field": lambda: MeanField(mlp()),
+    "noisy": lambda: MCDropout(mlp(), NoisyCategorical(0.2)),
+    "learnt noise": lambda: MCDropout(mlp(), NoisyCategorical(0.2, learn=True)),
+    "noise matrix": lambda: Ensemble(
+        [mlp(), mlp()], NoisyCategorical(matrix=[[0.8, 0.1, 0.1], [0.2, 0.8, 0], [0, 0, 1]])
+    ),
+}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    SavedModel(POSTERIORS["dropout"](), UTILITY, samples=7, seed=3, notes={"from": "a test"}).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+    model = SavedModel(POSTERIORS[name](), UTILITY, samples=7, seed=3, notes={"from": "a test"})
+    model.save(tmp_path / "deep" / "model")
+    again = SavedModel.load(tmp_path / "deep" / "model")
+    assert (again.samples, again.seed, again.notes, again.utility) == (7, 3, {"from": "a test"}, UTILITY)
+    assert again.posterior.spec() == model.posterior.spec()
+    assert again.posterior.likelihood.spec() == model.posterior.likelihood.spec()
+    assert not again.posterior.training
+    before, after = model.decide(X), again.decide(X)
+    assert torch.equal(before.probs, after.probs)
+    assert torch.equal(before.choice, after.choice)
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["model"]
+    assert sorted(path.name for path in (tmp_path / "deep" / "model").iterdir()) == [
+        "model.json",
+        "weights.safetensors",
+    ]
+
+
+def test_the_encoder_comes_along(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"height": [1.0, 2.0, None], "ward": ["n", "s", None], "weight": [3, 4, 9]})
+    encoder = TableEncoder.fit(frame)
+    model = SavedModel(MCDropout(MLP(encoder.width, 3, (4,))), UTILITY, encoder)
+    model.save(tmp_path / "model")
+    again = SavedModel.load(tmp_path / "model")
+    assert again.encoder == encoder
+    narrow = TableEncoder.fit(frame[["height"]])
+    SavedModel(model.posterior, UTILITY, narrow).save(tmp_path / "other")
+    with pytest.raises(StakesError, match="inputs"):
+        SavedModel.load(tmp_path / "other")
+
+
+class Wrapped(nn.Module):
+    """A network that stakes does not know, with one inside that it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) * self.scale  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("make", [lambda: MCDropout(Wrapped()), lambda: Ensemble([Wrapped(), Wrapped()])])
+def test_a_custom_network_is_asked_for(tmp_path: Path, make: Callable[[], Posterior]) -> None:
+    model = SavedModel(make(), UTILITY)
+    model.save(tmp_path / "model")
+    with pytest.raises(StakesError, match=r"'Wrapped'.*network="):
+        SavedModel.load(tmp_path / "model")
+    assert torch.equal(SavedModel.load(tmp_path / "model", Wrapped()).decide(X).probs, model.decide(X).probs)
+    with pytest.raises(StakesError, match="do not fit"):
+        SavedModel.load(tmp_path / "model", mlp())
+
+
+def test_an_existing_directory_is_refused(saved: Path) -> None:
+    before = (saved / "model.json").read_bytes()
+    with pytest.raises(StakesError, match="exists"):
+        SavedModel(POSTERIORS["dropout"](), UTILITY).save(saved)
+    assert (saved / "model.json").read_bytes() == before
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        SavedModel(POSTERIORS["dropout"](), UTILITY, notes={"bad": object()}).save(tmp_path / "new" / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Damage --------------------------------------------------------------------------------------------
+
+
+def test_weights_damaged_anywhere(saved: Path) -> None:
+    weights = saved / "weights.safetensors"
+    whole = weights.read_bytes()
+    for place in [*range(0, len(whole), 37), len(whole) - 1]:
+        weights.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(StakesError, match=r"damaged|checksum"):
+            SavedModel.load(saved)
+    for length in (0, 5, 100, len(whole) - 1):
+        weights.write_bytes(whole[:length])
+        with pytest.raises(StakesError, match="damaged"):
+            SavedModel.load(saved)
+    weights.unlink()
+    with pytest.raises(StakesError, match="weights"):
+        SavedModel.load(saved)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "3", '"model"', "{}", '{"format": "one"}', '{"format": true}', '{"format": 0}', "\udcff"],
+)
+def test_json_that_is_not_ours(saved: Path, text: str) -> None:
+    (saved / "model.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(StakesError, match=r"model\.json"):
+        SavedModel.load(saved)
+
+
+def test_foreign_places(tmp_path: Path, saved: Path) -> None:
+    for place in (tmp_path / "absent", tmp_path, saved / "model.json"):
+        with pytest.raises(StakesError, match="expected a saved model"):
+            SavedModel.load(place)
+
+
+def test_a_newer_format(saved: Path) -> None:
+    described = json.loads((saved / "model.json").read_text())
+    (saved / "model.json").write_text(json.dumps({"format": described["format"] + 1, "all": "else is unknown"}))
+    with pytest.raises(StakesError, match=r"newer stakes.*upgrade"):
+        SavedModel.load(saved)
+
+
+def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return [path] * bool(path) + [found for key, value in items for found in places(value, (*path, key))]
+
+
+@pytest.mark.parametrize("name", ["dropout", "ensemble", "mean_field", "noise matrix"])
+def test_no_edit_of_the_json_gives_anything_but_a_clear_error(tmp_path: Path, name: str) -> None:
+    """Every entry in turn is taken out, or replaced by something else of each kind."""
+    frame = pd.DataFrame({"a": [1.0, None], "b": [1, 2], "ward": ["n", "s"]})
+    encoder = TableEncoder.fit(frame[["a", "ward"]])
+    assert encoder.width == 4
+    SavedModel(POSTERIORS[name](), UTILITY, encoder).save(tmp_path / "model")
+    file = tmp_path / "model" / "model.json"
+    original = file.read_text()
+    for path in places(json.loads(original)):
+        for junk in ("out", None, -1, 0.5, "text", [], {}, [["x"]], {"kind": "mlp"}):
+            tree = json.loads(original)
+            parent = tree
+            for key in path[:-1]:
+                parent = parent[key]
+            if junk == "out":
+                del parent[path[-1]]
+            else:
+                parent[path[-1]] = junk
+            file.write_text(json.dumps(tree))
+            with suppress(StakesError):  # and nothing else; some edits are harmless
+                SavedModel.load(tmp_path / "model").decide(X)
+
+
+def test_loading_runs_no_code(saved: Path, tmp_path: Path) -> None:
+    """A pickle in the place of the weights is not opened as one."""
+    shutil.copytree(saved, tmp_path / "evil")
+    marker = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (marker.touch, ())
+
+    torch.save({"weight": Evil()}, tmp_path / "evil" / "weights.safetensors")
+    with pytest.raises(StakesError, match="damaged"):
+        SavedModel.load(tmp_path / "evil")
+    assert not marker.exists()

@@ -1,0 +1,183 @@
+"""The command line as a user meets it: a process of its own, help, costs, the demo."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from stakes.cli import main
+
+STAKES = [sys.executable, "-c", "from stakes.cli import main; main()"]
+COMMANDS = ((), ("fit",), ("decide",), ("demo",), ("costs",), ("costs", "new"), ("costs", "check"))
+
+
+def process(*arguments: object, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*STAKES, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "100", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """The command line in this process, in an empty folder: the exit code, stdout and stderr."""
+    import warnings
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def stakes(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["stakes", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return code, *capsys.readouterr()
+
+    return stakes
+
+
+def test_no_traceback_in_a_process_of_its_own(tmp_path: Path) -> None:
+    for arguments in (
+        ("fit", "a.csv", "--target", "y", "--costs", "c.csv", "--out", "o"),
+        ("decide", "m", "d", "--out", "o.csv"),
+    ):
+        said = process(*arguments, folder=tmp_path)
+        assert said.returncode == 1
+        assert said.stdout == ""
+        assert said.stderr.startswith("stakes: error: ")
+        assert said.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(run, command: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run(*command, "--help")
+    assert (code, err) == (0, "")
+    assert "Usage: " in out
+    assert "[default: (" in out or command not in (("fit",), ("costs", "new"))
+    if command == ():
+        assert run() == (0, out, "")
+
+
+def test_version(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("--version") == (0, f"stakes {version('stakes')}\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments", ["fit", "fit a.csv", "nonsense", "--nonsense", "costs", "costs new", "decide m", "fit a b c"]
+)
+def test_usage_errors_are_one_line_that_says_where_help_is(run, arguments: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run(*arguments.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("stakes: error: ")
+    assert err.endswith("--help`\n")
+    assert err.count("\n") == 1
+
+
+def test_an_interrupt_is_one_line(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    def interrupt(path: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stakes.utility.Utility.from_csv", interrupt)
+    code, out, err = run("costs", "check", "c.csv")
+    assert (code, out) == (130, "")
+    assert err.startswith("stakes: error: interrupted")
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    def fail(path: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("stakes.utility.Utility.from_csv", fail)
+    with pytest.raises(ZeroDivisionError):
+        run("costs", "check", "c.csv")
+
+
+# Costs ---------------------------------------------------------------------------------------------
+
+
+def test_costs_new_then_fill_then_check(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("costs", "new", "--outcomes", "healthy, ill", "--decisions", "wait,treat,refer", "--unit", "£")
+    assert code == 0
+    assert "stakes costs check costs.csv" in out
+    path = tmp_path / "costs.csv"
+    assert path.read_text(encoding="utf-8") == "cost [£],healthy,ill\nwait,,\ntreat,,\nrefer,,\n"
+    code, _, err = run("costs", "check", "costs.csv")
+    assert code == 1
+    assert "empty cell" in err
+    path.write_text("cost [£],healthy,ill\nwait,0,500\ntreat,40,0\nrefer,20,20\n", encoding="utf-8")
+    code, out, err = run("costs", "check", "costs.csv")
+    assert (code, err) == (0, "")
+    assert out == (
+        "Cost [£]: rows are decisions, columns are outcomes\n"
+        "       healthy  ill\nwait         0  500\ntreat       40    0\nrefer       20   20\n\n"
+        "Utility: higher is better\n"
+        "       healthy   ill\nwait         0  -500\ntreat      -40     0\nrefer      -20   -20\n\n"
+        "No warnings.\n"
+    ).replace("  -0", "   0")
+
+
+def test_costs_check_says_what_looks_wrong(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "c.csv").write_text("cost,a,b\nx,0,1\ny,1,0\nz,1,1\n")
+    code, out, err = run("costs", "check", "c.csv", "--unit", "minutes")
+    assert (code, err) == (0, "")
+    assert "Cost [minutes]" in out
+    assert "warning: decision 'z' can never be the best one" in out
+    assert "No warnings" not in out
+
+
+# The demo ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path: Path) -> None:
+    """The paper's example at its smallest."""
+    said = process("demo", "--seeds", 1, "--workers", 2, folder=tmp_path)
+    assert said.returncode == 0, said.stderr
+    summary = json.loads((tmp_path / "demo" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["unit"] == "£"
+    assert summary["outcomes"] == ["Healthy", "Mild", "Severe"]
+    assert {row["model"] for row in summary["rows"]} == {
+        "standard", "weighted", "calibrated", "noise", "noise+calibrated", "boosting"}  # fmt: skip
+    decisions = pd.read_csv(tmp_path / "demo" / "decisions.csv")
+    assert list(decisions.columns[:2]) == ["diagnosis", "decision"]
+    assert len(decisions) == 300
+    assert said.stderr.startswith("stakes fit demo/data/train.csv ")
+
+
+def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    tasks = []
+    monkeypatch.setattr("stakes.cli._run", lambda task, out, **options: tasks.append((task, out, options)))
+    monkeypatch.setattr("stakes.tabular.deciding.decide_table", lambda *arguments, **options: None)
+    _, _, err = run("demo", "--seeds", 3, "--corrupted", 10)
+    assert run(*err.splitlines()[0].split()[1:])[0] == 0
+    assert tasks[0] == tasks[1]
+    assert tasks[0][0].seeds == 3
+
+
+def test_resuming_a_demo_with_other_data_changes_nothing(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    from stakes.tabular.demo import demo_task, write_patients
+    from stakes.tabular.folder import RunFolder
+
+    folder = RunFolder(tmp_path / "demo")
+    write_patients(tmp_path / "demo" / "data", corrupted=20)
+    settings = demo_task(Path("demo/data"), seeds=5, corrupted=20).settings()
+    folder.claim(settings, resume=False, force=False)
+    before = (tmp_path / "demo" / "data" / "train.csv").read_bytes()
+    code, _, err = run("demo", "--corrupted", 10, "--resume")
+    assert code == 1
+    assert "different: recipe" in err.splitlines()[-1]
+    assert (tmp_path / "demo" / "data" / "train.csv").read_bytes() == before

@@ -1,0 +1,73 @@
+"""Work side by side."""
+
+import os
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from stakes.errors import StakesError
+from stakes.parallel import Report, one_thread, side_by_side
+
+
+def square(number: int, report: Report) -> tuple[int, int, int]:
+    report("started")
+    report(number * 10)
+    return number * number, torch.get_num_threads(), os.getpid()
+
+
+def explode(number: int, report: Report) -> int:
+    if number == 1:
+        raise StakesError("a user's mistake")
+    return number
+
+
+def die(number: int, report: Report) -> int:
+    time.sleep(0.1)
+    os._exit(9)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_and_reports(workers: int) -> None:
+    heard: list[tuple[int, Any]] = []
+    results = list(
+        side_by_side(square, [1, 2, 3, 4], workers=workers, report=lambda task, event: heard.append((task, event)))
+    )
+    assert sorted(result[0] for result in results) == [1, 4, 9, 16]
+    assert {result[1] for result in results} == {1}
+    assert (os.getpid() in {result[2] for result in results}) == (workers == 1)
+    assert sorted(heard, key=str) == sorted(
+        [(task, event) for task in (1, 2, 3, 4) for event in ("started", task * 10)], key=str
+    )
+    for task in (1, 2, 3, 4):
+        assert [event for who, event in heard if who == task] == ["started", task * 10]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_come_through(workers: int) -> None:
+    with pytest.raises(StakesError, match="a user's mistake"):
+        list(side_by_side(explode, [0, 1, 2], workers=workers))
+
+
+def test_a_worker_that_dies_is_an_error_that_says_so() -> None:
+    with pytest.raises(StakesError, match="worker process died"):
+        list(side_by_side(die, [0, 1], workers=2))
+
+
+def test_other_backends_and_numbers_of_workers() -> None:
+    assert sorted(side_by_side(explode, [0, 2, 3], workers=2, backend="threading")) == [0, 2, 3]
+    assert list(side_by_side(explode, [], workers=2)) == []
+    with pytest.raises(StakesError, match="at least one worker"):
+        list(side_by_side(explode, [0], workers=0))
+
+
+def test_one_thread_is_for_the_block_only() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
