@@ -7,6 +7,7 @@ from stakes import LossCalibrated, StakesError, Standard, Utility, Weighted
 from stakes.comparison import REFERENCE, Problem, Run, best_run, boosted_probs, score_run, summarise
 from stakes.data.examples import TensorExamples
 from stakes.methods import METHODS, Recipe, method, predict, train_model
+from stakes.seeds import derive
 from stakes.training import Training
 
 NAMES = ["a", "b"]
@@ -76,7 +77,9 @@ def test_the_reference_is_scikit_learns_boosting_stopped_on_the_same_rows() -> N
     places = (slice(200), slice(200, 250), slice(250, 300))
     parts = [TensorExamples(torch.tensor(x[rows]), torch.tensor(y[rows])) for rows in places]
     ours = boosted_probs(Problem(*parts, UTILITY), seed=0)
-    model = HistGradientBoostingClassifier(random_state=0, early_stopping=True, max_iter=500)
+    model = HistGradientBoostingClassifier(
+        random_state=derive(0, "boosting") % 2**32, early_stopping=True, max_iter=500
+    )
     model.fit(x[:200], y[:200], X_val=x[200:250], y_val=y[200:250])
     np.testing.assert_allclose(ours, model.predict_proba(x[250:]), atol=1e-6)
 

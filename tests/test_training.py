@@ -233,6 +233,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         ({"epochs": 0}, "epochs"),
         ({"batch_size": 0}, "batch_size"),
         ({"learning_rate": 0.0}, "learning rate"),
+        ({"learning_rate": float("inf")}, "learning rate"),
         ({"schedule": "linear"}, "'linear'"),
         ({"validate_every": 0}, "validate_every"),
     ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stakes.errors import StakesError, StakesWarning
+from stakes.reproduce import reproduce_app
 
 if TYPE_CHECKING:
     from stakes.tabular.task import TableTask
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 costs_app = typer.Typer(help="Make and check tables of costs.")
 app.add_typer(costs_app, name="costs")
+app.add_typer(reproduce_app, name="reproduce")
 
 _DATA, _MODELS, _TRAINING, _RUN = "The data", "The models", "The training", "The run"
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed

@@ -12,6 +12,7 @@ from stakes import metrics
 from stakes.data.examples import TensorExamples
 from stakes.decision import RULES, Rule, decide
 from stakes.metrics import Interval
+from stakes.seeds import derive
 from stakes.utility import Utility
 
 REFERENCE = "boosting"  # what a user would otherwise pick; reported, never saved
@@ -33,7 +34,9 @@ def boosted_probs(problem: Problem, seed: int) -> torch.Tensor:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     train, validation = problem.train, problem.validation
-    model = HistGradientBoostingClassifier(random_state=seed, early_stopping=validation is not None, max_iter=500)
+    model = HistGradientBoostingClassifier(
+        random_state=derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=500
+    )
     held_out = {} if validation is None else {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
     model.fit(train.x.numpy(), train.labels.numpy(), **held_out)
     known = model.predict_proba(problem.test.x.numpy())

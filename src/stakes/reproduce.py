@@ -13,6 +13,10 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from stakes.errors import StakesError
+from stakes.experiments.diagnosis import Diagnosis
+from stakes.experiments.digits import Digits
+from stakes.experiments.roads import Roads
+from stakes.experiments.sweep import Result, run
 
 reproduce_app = typer.Typer(help="Make the figures and tables of the paper.", no_args_is_help=True)
 
@@ -92,8 +96,6 @@ def _data_folder() -> str:
 
 
 def _run(experiment: Any, folder: Path, options: dict[str, Any]) -> None:
-    from stakes.experiments.sweep import run
-
     start = time.monotonic()
     with _progress(len(experiment.cells())) as report:
         run(
@@ -109,7 +111,6 @@ def _run(experiment: Any, folder: Path, options: dict[str, Any]) -> None:
 
 
 def _draw(folder: Path) -> None:
-    from stakes.experiments.sweep import Result
     from stakes.report.experiments import draw, summary
 
     result = Result.load(folder)
@@ -139,3 +140,8 @@ def _progress(total: int) -> Iterator[Callable[[Any, Any], None]]:
                 typer.echo(f"  {done} of {total} fits", err=True)
 
         yield report
+
+
+add_experiment(Diagnosis, "Section 4: three blood tests, corrupted diagnoses (figures 2, 3, 4 and 8; table 1).")
+add_experiment(Digits, "Section 5: MNIST with small networks and noisy labels (figures 5 and 9).")
+add_experiment(Roads, "Section 6: street scenes, a decision for every pixel (figures 1 and 6; tables 2 to 4).")

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
@@ -24,6 +23,9 @@ from stakes.metrics import utilities
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
 from stakes.utility import Utility
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Data = Examples | Dataset[Any] | tuple[Tensor, ...]
 
@@ -47,7 +49,7 @@ class Training:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise StakesError(f"expected {name} to be at least 1, but got {value}")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise StakesError(f"expected a learning rate above 0, but got {self.learning_rate}")
         if self.schedule not in ("constant", "cosine"):
             raise StakesError(f"expected the schedule 'constant' or 'cosine', but got {self.schedule!r}")
@@ -91,6 +93,8 @@ def fit(
     never stopped. The last four arguments go to Lightning Fabric; a strategy has to keep a whole copy of
     the network on each device (``ddp`` does).
     """
+    from lightning_fabric import Fabric  # takes two seconds, so it waits until there is something to train
+
     examples = as_examples(train)
     held_out = as_examples(validation) if validation is not None else None
     if held_out is not None and utility is None:
@@ -160,7 +164,7 @@ class _Step(nn.Module):
 
 
 def _train_epoch(
-    fabric: Fabric, step: Any, optimizer: Any, examples: Examples, config: Training, number: int, seed: int
+    fabric: "Fabric", step: Any, optimizer: Any, examples: Examples, config: Training, number: int, seed: int
 ) -> float:
     for group in optimizer.param_groups:
         group["lr"] = config.rate(number - 1)
@@ -193,7 +197,7 @@ def _shard(count: int, rank: int, world: int) -> Tensor:
     return torch.arange(per_process * world)[rank::world] % count
 
 
-def _inputs(fabric: Fabric, examples: Examples, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _inputs(fabric: "Fabric", examples: Examples, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     for batch in examples.batches(order, examples.block(batch_size)):
         yield batch.positions, fabric.to_device(batch.x)
 

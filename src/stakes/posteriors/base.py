@@ -15,7 +15,9 @@ from stakes.errors import StakesError
 from stakes.likelihoods import Categorical, Likelihood
 
 # Sampling works in blocks whose activations fit here, whatever the number of inputs and draws.
-MEMORY_BYTES = 256 * 2**20
+MEMORY_BYTES = 64 * 2**20
+# Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
+KEPT_BYTES = 128 * 2**20
 
 
 class Posterior(nn.Module, ABC):
@@ -158,7 +160,7 @@ class Stacks:
         self._make = make
         self._samples = samples
         size = sum(tensor.nbytes for tensor in make(0).values())
-        self._kept = self._stack(0, samples) if size * samples <= MEMORY_BYTES // 4 else None
+        self._kept = self._stack(0, samples) if size * samples <= KEPT_BYTES else None
 
     def __call__(self, first: int, last: int) -> dict[str, Tensor]:
         """``{name: (last - first, ...)}``."""
