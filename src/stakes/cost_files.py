@@ -104,6 +104,7 @@ def _number(text: str, decision: str, outcome: str) -> float:
         return float(text)
     except ValueError:
         what = f"the text {text!r}" if text else "an empty cell"
+        what += " (write decimals with a point)" if "," in text else ""
         raise StakesError(
             f"expected a number for decision {decision!r} under outcome {outcome!r}, but got {what}"
         ) from None

@@ -34,10 +34,15 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
 
     For code that takes no generator: the initialisation of layers, ``nn.Dropout`` in training.
     """
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        # Not torch.manual_seed: it visits every accelerator there could be, and takes a millisecond.
-        torch.default_generator.manual_seed(derive(seed, *names))
-        if devices:
-            torch.cuda.manual_seed_all(derive(seed, *names))
+    # Not torch.random.fork_rng and manual_seed: they visit every accelerator there could be, for a millisecond.
+    cuda = torch.cuda.is_available()
+    before = torch.get_rng_state(), torch.cuda.get_rng_state_all() if cuda else []
+    torch.default_generator.manual_seed(derive(seed, *names))
+    if cuda:
+        torch.cuda.manual_seed_all(derive(seed, *names))
+    try:
         yield
+    finally:
+        torch.set_rng_state(before[0])
+        if cuda:
+            torch.cuda.set_rng_state_all(before[1])

@@ -522,3 +522,16 @@ def test_real_identifier() -> None:
 
 def test_real_mangled_mark() -> None:
     assert read_table(real("maternal_risk.csv")).columns[0] == "Age"
+
+
+def test_decimal_commas_are_numbers_where_commas_separate_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "europe.csv"
+    file.write_text("a;b;note\n1,5;2;x,y\n-0,25;3;z\n;4;1,5\n")
+    frame = read_table(file)
+    assert frame["a"].tolist()[:2] == [1.5, -0.25]
+    assert frame["note"].tolist() == ["x,y", "z", "1,5"]
+    encoder = TableEncoder.fit(frame)
+    (block,) = iter_table(file, encoder)
+    np.testing.assert_array_equal(encoder.transform(block), encoder.transform(frame))
+    file.write_text("a;b\n1.5;1,5\n2.5;2,5\n")
+    assert read_table(file)["a"].tolist() == [1.5, 2.5]

@@ -7,7 +7,7 @@ import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -25,6 +25,7 @@ from stakes.errors import StakesError, listing
 from stakes.files import MANGLED_BOM, csv_delimiter, existing_file, text_encoding
 
 BLOCK_ROWS = 65536
+SNIFFED_ROWS = 200
 PARQUET_SUFFIXES = {".parquet", ".pq"}
 
 # Said here and not left to pandas, which cannot exempt the columns that are carried through untouched.
@@ -81,6 +82,7 @@ class _Layout:
     encoding: str
     delimiter: str
     names: tuple[str, ...]
+    decimal: str = "."
 
 
 def _csv_layout(path: Path) -> _Layout:
@@ -91,6 +93,7 @@ def _csv_layout(path: Path) -> _Layout:
             delimiter = csv_delimiter(line)
             records = csv.reader(chain([line], file), delimiter=delimiter, skipinitialspace=True)
             header = next(records, [])
+            decimal = _decimal_mark(delimiter, islice(records, SNIFFED_ROWS))
         except (UnicodeError, csv.Error):
             raise _binary(path) from None
     if "\0" in line:
@@ -100,9 +103,19 @@ def _csv_layout(path: Path) -> _Layout:
     # As pandas calls a column without a name, such as the index that it writes itself.
     names = tuple(cell.strip() or f"Unnamed: {i}" for i, cell in enumerate(header))
     _check_unique(path, names)
-    layout = _Layout(path, encoding, delimiter, names)
+    layout = _Layout(path, encoding, delimiter, names, decimal)
     _check_widths(layout, records=1)  # pandas takes a first row that is too long for an index
     return layout
+
+
+def _decimal_mark(delimiter: str, records: Iterable[list[str]]) -> str:
+    """A comma, where it separates no fields and the first rows have numbers like 1,5 and none like 1.5."""
+    if delimiter == ",":
+        return "."
+    fields = [field.strip() for record in records for field in record]
+    commas = any(re.fullmatch(r"[+-]?\d+,\d+", field) for field in fields)
+    points = any(re.fullmatch(r"[+-]?\d+\.\d+", field) for field in fields)
+    return "," if commas and not points else "."
 
 
 def _open_csv(layout: _Layout, dtypes: Mapping[str, str], untouched: Collection[str] = ()) -> Any:
@@ -110,6 +123,7 @@ def _open_csv(layout: _Layout, dtypes: Mapping[str, str], untouched: Collection[
     return pd.read_csv(
         layout.path,
         sep=layout.delimiter,
+        decimal=layout.decimal,
         encoding=layout.encoding,
         compression=None,
         header=0,

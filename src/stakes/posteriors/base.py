@@ -3,7 +3,7 @@
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -207,10 +207,15 @@ def require_samples(samples: int) -> None:
         raise StakesError(f"expected at least one sample, but got {samples}")
 
 
-def squared_norm(module: nn.Module) -> Tensor:
-    """The sum of squares of all weight matrices and kernels; biases and norms are left alone."""
-    weights = [parameter for parameter in module.parameters() if parameter.ndim >= 2]
-    return sum((weight.square().sum() for weight in weights), torch.zeros((), device=device_of(module)))
+def weight_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """The weight matrices and kernels, without biases and norms."""
+    return [parameter for parameter in module.parameters() if parameter.ndim >= 2]
+
+
+def squared_norm(weights: Sequence[Tensor]) -> Tensor:
+    """The sum of squares over all weights."""
+    flat = [weight.flatten() for weight in weights]
+    return sum((weight.dot(weight) for weight in flat[1:]), flat[0].dot(flat[0])) if flat else torch.zeros(())
 
 
 def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:

@@ -8,7 +8,7 @@ which `fit` divides by the number of examples: the weight decay of a standard dr
 import copy
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ from stakes.posteriors.base import (
     require_samples,
     squared_norm,
     swap_layers,
+    weight_matrices,
 )
 
 _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
@@ -46,8 +47,9 @@ class MCDropout(Posterior):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood | None = None, *, lengthscale: float = 0.1) -> None:
         super().__init__(likelihood)
-        rates = [layer.p for layer in _dropout_layers(network)]
-        if not rates:
+        # Looked up once: walking through the network would take longer than a small network's pass.
+        self._layers = [layer for layer in network.modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
+        if not self._layers:
             raise StakesError(
                 f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
                 "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
@@ -56,15 +58,16 @@ class MCDropout(Posterior):
         _warn_of_hidden_dropout(network)
         self.network = network
         self.lengthscale = lengthscale
-        self._keep = 1 - sum(rates) / len(rates)
+        self._weights = weight_matrices(network)
+        self._keep = 1 - sum(layer.p for layer in self._layers) / len(self._layers)
 
     def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
-        with _active(self.network):
+        with _active(self._layers):
             return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
 
     def kl(self) -> Tensor:
-        return self.lengthscale**2 * self._keep / 2 * squared_norm(self.network)
+        return self.lengthscale**2 * self._keep / 2 * squared_norm(self._weights)
 
     def draw(self, samples: int, seed: int) -> "DropoutDraws":
         require_samples(samples)
@@ -165,10 +168,6 @@ class _Board:
         return None
 
 
-def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
-    return [layer for layer in network.modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
-
-
 def _warn_of_hidden_dropout(network: nn.Module) -> None:
     for name, layer in network.named_modules():
         if isinstance(layer, _HIDDEN_DROPOUT) and layer.dropout > 0:
@@ -181,9 +180,9 @@ def _warn_of_hidden_dropout(network: nn.Module) -> None:
 
 
 @contextmanager
-def _active(network: nn.Module) -> Iterator[None]:
+def _active(layers: Sequence[_DropoutNd]) -> Iterator[None]:
     """Dropout layers random inside, whatever the mode of the rest; batch norm follows its own mode."""
-    quiet = [layer for layer in _dropout_layers(network) if not layer.training]
+    quiet = [layer for layer in layers if not layer.training]
     for layer in quiet:
         layer.training = True
     try:

@@ -23,6 +23,7 @@ from stakes.posteriors.base import (
     over_draws,
     require_samples,
     squared_norm,
+    weight_matrices,
 )
 
 
@@ -39,6 +40,7 @@ class Ensemble(Posterior):
             raise StakesError("expected different networks in an ensemble, but one object stands in it twice")
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
+        self._weights = weight_matrices(self.members)
 
     @classmethod
     def of(
@@ -63,7 +65,7 @@ class Ensemble(Posterior):
         return torch.stack([self.likelihood.outcome_log_probs(member(x)) for member in self.members])
 
     def kl(self) -> Tensor:
-        return squared_norm(self.members) / (2 * self.prior_sd**2 * len(self.members))
+        return squared_norm(self._weights) / (2 * self.prior_sd**2 * len(self.members))
 
     def draw(self, samples: int, seed: int) -> "EnsembleDraws":
         """``samples`` members without repetition, or all of them if there are no more than that."""
