@@ -25,6 +25,9 @@ class Counting:
     seeds: int = 3
     fail_at: int = -1
 
+    def check(self) -> None:
+        pass
+
     def cells(self) -> list[Cell]:
         return [
             Cell.of(protocol="fair", seed=seed, method=m)

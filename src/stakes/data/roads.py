@@ -60,6 +60,12 @@ def read_roads(folder: Path, part: str, size: tuple[int, int], *, mirror: bool =
     return RoadExamples(images, labels, mirror)
 
 
+def check_roads(folder: Path) -> None:
+    """Raise if the images of a part are missing, or not paired with label maps; nothing is decoded."""
+    for part in COUNTS:
+        _pairs(_root(folder), part)
+
+
 def _root(folder: Path) -> Path:
     for place in (folder / "camvid", folder / "CamVid", folder):
         if (place / "train").is_dir() and (place / "trainannot").is_dir():

@@ -52,6 +52,10 @@ class Diagnosis:
     def __post_init__(self) -> None:
         checked_protocol(self.protocol)
 
+    def check(self) -> None:
+        for name in self.methods:
+            method(name)
+
     def cells(self) -> list[Cell]:
         return [
             Cell.of(protocol=self.protocol, corrupted=corrupted, seed=seed, method=name)

@@ -55,6 +55,11 @@ class Digits:
     def __post_init__(self) -> None:
         checked_protocol(self.protocol)
 
+    def check(self) -> None:
+        for name in self.methods:
+            method(name)
+        _parts(self.data)
+
     def cells(self) -> list[Cell]:
         return [
             Cell.of(protocol=self.protocol, noise=noise, units=units, seed=seed, method=name)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from stakes import metrics, seeds
-from stakes.data.roads import CLASSES, RoadExamples, read_roads
+from stakes.data.roads import CLASSES, RoadExamples, check_roads, read_roads
 from stakes.decision import RULES, decide, expected_utility
 from stakes.errors import StakesError
 from stakes.experiments.sweep import PAPER_METHODS, Cell, Row, checked_protocol
@@ -74,6 +74,9 @@ class Roads:
         if not (mark and height.isdigit() and width.isdigit()) or int(height) % 8 or int(width) % 8:
             raise StakesError(f"expected a size such as 96x128, both multiples of 8, but got {self.size!r}")
         return int(height), int(width)
+
+    def check(self) -> None:
+        check_roads(Path(self.data))
 
     def cells(self) -> list[Cell]:
         return [

@@ -46,6 +46,9 @@ class Experiment(Protocol):
 
     name: ClassVar[str]
 
+    def check(self) -> None:
+        """Refuse what cannot be run (unknown methods, missing data), before anything is written."""
+
     def cells(self) -> list[Cell]: ...
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
@@ -93,6 +96,7 @@ def run(
     report: Callable[[Cell, Any], None] = lambda cell, event: None,
 ) -> Result:
     """Run the cells whose rows are not in ``folder`` yet, appending rows as they come."""
+    experiment.check()
     rows_file = folder / "rows.jsonl"
     if force:
         rows_file.unlink(missing_ok=True)
