@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import importing, sampling, training_steps
-from stakes.parallel import one_thread
+from stakes.threads import one_thread
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import stakes
 
 LAYERS = (
-    ("errors", "seeds", "files", "storage"),
+    ("errors", "seeds", "threads", "files", "storage"),
     ("concerns", "cost_files", "utility", "likelihoods", "networks", "data"),
     ("posteriors",),
     ("decision",),

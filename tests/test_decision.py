@@ -190,3 +190,27 @@ def test_every_pair_of_shapes_is_named_once() -> None:
         found = decide(torch.full((5, outcomes), 1 / outcomes), utility)
         assert found.utilities.shape == (5, decisions)
         assert found.margin.shape == (5,)
+
+
+def test_columns_are_matched_to_outcomes_by_name() -> None:
+    utility = Utility.from_costs([[0, 9], [5, 0]], ["extend", "refuse"], ["repaid", "defaulted"])
+    probs = np.array([[0.9, 0.1], [0.1, 0.9]])  # as scikit-learn sorts: defaulted, repaid
+    decisions = decide(probs, utility, classes=["defaulted", "repaid"])
+    assert decisions.chosen_names.tolist() == ["refuse", "extend"]
+    with pytest.raises(StakesError, match="'repaid', 'defaulted' in some order"):
+        decide(probs, utility, classes=["yes", "no"])
+
+
+def test_large_costs_do_not_drown_small_differences() -> None:
+    """In single precision too, where 1e9 + 1 is 1e9."""
+    probs = torch.rand(500, 3, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    table = np.random.default_rng(0).normal(size=(4, 3))
+    plain = decide(probs, named(table))
+    for shift in (1e7, 1e9):
+        assert torch.equal(decide(probs, named(50 * table + shift)).choice, plain.choice)
+
+
+def test_draws_and_tables_have_to_be_as_many() -> None:
+    draws = MCDropout(network()).draw(3, 0)
+    with pytest.raises(StakesError, match="expected 4 examples"):
+        decide(draws(torch.randn(3, 2)), named(np.zeros((4, 2, 3))))

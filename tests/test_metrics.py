@@ -153,3 +153,19 @@ def test_an_interval_of_nothing_is_refused() -> None:
             bootstrap(values, seed=0)
     with pytest.raises(StakesError, match="same examples"):
         paired_difference([1.0], [1.0, 2.0], seed=0)
+
+
+def test_many_examples_with_few_values_are_quick_and_the_same() -> None:
+    generator = np.random.default_rng(0)
+    few = generator.choice([0.0, 5.0, 100.0], p=[0.8, 0.15, 0.05], size=200_000)
+    found = bootstrap(few, seed=0)
+    error = few.std() / len(few) ** 0.5
+    assert (found.low, found.high) == pytest.approx((few.mean() - 1.96 * error, few.mean() + 1.96 * error), rel=0.01)
+
+
+def test_logits_and_tables_for_each_example_are_refused() -> None:
+    with pytest.raises(StakesError, match="softmax"):
+        metrics.reliability(np.random.default_rng(0).normal(size=(5, 3)), np.zeros(5, dtype=int))
+    each = Utility(np.zeros((5, 2, 3)), ("x", "y"), tuple(NAMES))
+    with pytest.raises(StakesError, match="one table for all"):
+        metrics.realised_utility(np.ones((2, 3), dtype=int), each)

@@ -1,6 +1,5 @@
 """The objectives against enumeration over a finite weight set, closed forms and finite differences."""
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -373,7 +372,9 @@ def test_decisions_carry_no_gradient(members: Ensemble) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_all_weight_settings_keep_the_bound_a_bound(problem: tuple) -> None:
-    """KL is never negative, whatever q: the loss never claims more than log G(H|X)."""
-    for counts in itertools.product((1, 4), repeat=WEIGHTS):
-        assert enumerated(problem, list(counts))[1] >= 0
+def test_labels_and_weights_that_do_not_fit_the_classes(members: Ensemble) -> None:
+    x, labels = batch()
+    with pytest.raises(StakesError, match=r"from 0 to 2, but got torch\.int64 from 0 to 255"):
+        Standard()(members, x, torch.where(labels == 1, 255, 0))
+    with pytest.raises(StakesError, match="each of the 3 classes, but got 2"):
+        Weighted([1, 2])(members, x, labels)

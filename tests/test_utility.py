@@ -101,7 +101,7 @@ def test_the_response_to_a_certain_outcome_is_its_own_name_else_the_best() -> No
     ("table", "words"),
     [
         ([[1, 1], [1, 1]], "nothing to decide"),
-        ([[1, 0], [0, 1], [0, 0.5]], "'2' can never be the best one: '1'"),
+        ([[1, 0], [0, 1], [0, 0.5]], "'decision 2' can never be the best one: 'decision 1'"),
         ([[1, 0, 3], [0, 1, 3]], "outcome '2' does not matter"),
         ([[1, 0, 2], [0, 1, 1]], "'0' and '2' call for the same decisions"),
     ],

@@ -116,7 +116,11 @@ def fit(
         int, typer.Option(help="Draws from the posterior for each prediction.", min=1, rich_help_panel=_MODELS)
     ] = 100,
     label_noise: Annotated[
-        str, typer.Option(help="Wrong labels in DATA: none, a rate such as 0.1, or learnt.", rich_help_panel=_MODELS)
+        str,
+        typer.Option(
+            help="The share of labels in DATA that are as if drawn at random: none, a rate such as 0.1, or learnt.",
+            rich_help_panel=_MODELS,
+        ),
     ] = "none",
     hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.", rich_help_panel=_MODELS)] = "128,64",
     dropout: Annotated[float, typer.Option(help="Dropout rate, from 0 up to 1.", rich_help_panel=_MODELS)] = 0.1,

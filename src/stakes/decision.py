@@ -3,8 +3,9 @@
 h*(x) = argmax_h  sum_c u(h, c) p(c | x)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -56,6 +57,8 @@ def expected_utility(probs: Tensor, utility: Utility) -> Tensor:
 
     A utility with a table per example, ``(B, D, C)``, needs as many examples as there are probabilities.
     """
+    # In double precision: costs may be large and the differences between decisions small.
+    probs = probs if probs.device.type == "mps" else probs.double()
     table = utility.tensor(probs)
     if table.shape[-1] != probs.shape[-1]:
         raise StakesError(
@@ -82,25 +85,47 @@ def _spread(table: Tensor, middle: int) -> Tensor:
     return table.reshape(len(table), *[1] * middle, *table.shape[1:])
 
 
-def decide(predictive: Predictive | Tensor | ArrayLike, utility: Utility, rule: Rule = "optimal") -> Decisions:
+def decide(
+    predictive: Predictive | Tensor | ArrayLike,
+    utility: Utility,
+    rule: Rule = "optimal",
+    *,
+    classes: Sequence[Any] | None = None,
+) -> Decisions:
     """The decision with the highest expected utility for each input.
 
     ``predictive`` is what draws say of some inputs, ``draws(x)``, or an array of probabilities with the
-    outcomes last: a mean predictive, or the ``predict_proba`` of any classifier (columns in the order of
-    ``utility.outcomes``). Only draws have a Monte-Carlo error.
+    outcomes last: a mean predictive, or the ``predict_proba`` of any classifier. Its columns are in the
+    order of ``utility.outcomes``, unless ``classes`` names them: for scikit-learn, which sorts its
+    classes, pass ``classes=model.classes_``. Only draws have a Monte-Carlo error.
 
     The rule ``argmax`` is for comparison: it acts as if the most probable outcome were certain.
     """
     if rule not in RULES:
         raise StakesError(f"expected a rule of {RULES}, but got {rule!r}")
     if not isinstance(predictive, Predictive):
-        return _decide(checked_probs(predictive), utility, rule)
+        probs = checked_probs(predictive)
+        return _decide(probs if classes is None else probs[..., _columns(classes, utility)], utility, rule)
+    if classes is not None:
+        raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
+    if utility.values.ndim == 3 and len(utility.values) != len(predictive.x):
+        raise StakesError(
+            f"expected {len(utility.values)} examples, one for each table of the utility, but got {len(predictive.x)}"
+        )
     parts, first = [], 0
     for log_probs in predictive.blocks():  # (S, b, ..., C)
         last = first + log_probs.shape[1]
         parts.append(_decide_draws(log_probs, utility.rows(slice(first, last)), rule))
         first = last
     return _joined(parts)
+
+
+def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:
+    """Where each outcome of the utility stands among ``classes``."""
+    names = [str(name) for name in classes]
+    if sorted(names) != sorted(utility.outcomes):
+        raise StakesError(f"expected the classes {listing(utility.outcomes)} in some order, but got {listing(names)}")
+    return [names.index(outcome) for outcome in utility.outcomes]
 
 
 def checked_probs(probs: Tensor | ArrayLike) -> Tensor:
@@ -128,14 +153,14 @@ def _decide(probs: Tensor, utility: Utility, rule: Rule) -> Decisions:
 
 
 def _decide_draws(log_probs: Tensor, utility: Utility, rule: Rule) -> Decisions:
-    draws = log_probs.exp()  # (S, b, ..., C)
+    draws = log_probs.exp_()  # (S, b, ..., C): a block is ours to overwrite
     decisions = _decide(draws.mean(0), utility, rule)
     if len(utility.decisions) == 1 or len(draws) == 1:
         return decisions
     rival = decisions.utilities.scatter(-1, decisions.choice.unsqueeze(-1), -torch.inf).argmax(-1)
     table = utility.tensor(draws)
     gap = chosen_rows(table, decisions.choice) - chosen_rows(table, rival)  # (b, ..., C)
-    error = (draws * gap).sum(-1).std(0) / len(draws) ** 0.5  # (S, b, ...) -> (b, ...)
+    error = torch.einsum("s...c,...c->s...", draws, gap).std(0) / len(draws) ** 0.5  # (b, ...)
     return replace(decisions, margin_error=error)
 
 

@@ -18,7 +18,7 @@ from stakes.data.values import as_text, encode_labels
 from stakes.decision import Decisions, decide
 from stakes.errors import StakesError
 from stakes.methods import Noise, Recipe, method, train_model
-from stakes.parallel import one_thread
+from stakes.threads import one_thread
 from stakes.training import Training
 from stakes.utility import Utility
 
@@ -38,7 +38,7 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
     model : "standard", "weighted", "calibrated", "noise" or "noise+calibrated".
     posterior : "dropout", "ensemble" or "mean_field".
     hidden, dropout : the network. Inputs are standardised.
-    label_noise : the rate of wrong labels, or "learnt", for the two noise models.
+    label_noise : the share of labels that are as if drawn at random, or "learnt", for the two noise models.
     epochs, batch_size, learning_rate, patience : training, stopped early on `validation_fraction` of the rows.
     samples : draws from the posterior at prediction.
     random_state : an integer gives the same model every time.
@@ -88,6 +88,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         if len(np.unique(y[used])) < 2:
             raise StakesError("expected at least 2 classes with a weight above 0, but got 1 class: nothing to decide")
+        if self.utility is not None and self.utility.values.ndim != 2:
+            raise StakesError("expected one utility table for all rows, but got one per example: use stakes.fit")
         names = as_text(pd.Series(self.classes_)).tolist()
         self.utility_ = Utility.diagonal(names) if self.utility is None else self.utility
         self._columns = encode_labels(pd.Series(self.classes_), self.utility_.outcomes, name="y")

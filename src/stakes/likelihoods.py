@@ -19,6 +19,8 @@ class Likelihood(nn.Module, ABC):
 
     def outcome_log_probs(self, logits: Tensor) -> Tensor:
         """log p(outcome): ``(B, C, ...) -> (B, ..., C)``."""
+        if not isinstance(logits, Tensor):
+            raise StakesError(f"expected the network to return a tensor, but it returned a {type(logits).__name__}")
         if logits.ndim < 2 or logits.shape[1] < 2:
             raise StakesError(
                 f"expected a network output of shape (B, C, ...) with C >= 2 classes, but got {tuple(logits.shape)}"

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from stakes import seeds
-from stakes.decision import Decisions
+from stakes.decision import Decisions, checked_probs
 from stakes.errors import StakesError
 from stakes.utility import Utility
 
@@ -34,6 +34,7 @@ def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, uti
 
 def realised_utility(counts: Counts, utility: Utility) -> float:
     """The mean utility of the decisions, from how often each met each outcome."""
+    _require_one_table(utility)
     return float((counts * utility.values).sum() / counts.sum())
 
 
@@ -45,6 +46,7 @@ def accuracy(counts: Counts, utility: Utility) -> float:
 
 def regret(counts: Counts, utility: Utility) -> float:
     """How much less the decisions were worth, on average, than those of an oracle that knows the outcome."""
+    _require_one_table(utility)
     oracle = (counts.sum(0) * utility.values.max(0)).sum() / counts.sum()
     return float(oracle) - realised_utility(counts, utility)
 
@@ -111,6 +113,8 @@ def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliabil
 
 def utilities(decisions: Decisions, labels: Tensor, utility: Utility) -> NDArray[np.float64]:
     """(B, ...) what each decision turned out to be worth."""
+    if utility.values.ndim == 3 and len(utility.values) != len(decisions):
+        raise StakesError(f"expected {len(utility.values)} decisions, one for each table, but got {len(decisions)}")
     choice, true = _integers(decisions.choice), _integers(labels)
     if utility.values.ndim == 2:
         return utility.values[choice, true]
@@ -150,10 +154,16 @@ def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: i
         raise StakesError(f"expected finite values of shape (N,) or (runs, N), but got the shape {np.shape(values)}")
     runs, examples = table.shape
     generator = seeds.numpy_generator(seed, "bootstrap")
+    # Utilities take few values, so that many examples are copies: counting them keeps this quick for any number.
+    columns, counts = np.unique(table, axis=1, return_counts=True)  # (R, K), (K,)
+    shares = counts / examples
     means = np.empty(resamples)
     for resample in range(resamples):
-        counts = np.bincount(generator.integers(examples, size=examples), minlength=examples)
-        by_run = table @ counts / examples  # (R,)
+        if len(counts) < examples / 10:
+            weights = generator.multinomial(examples, shares)
+        else:
+            weights = np.bincount(generator.choice(len(counts), examples, p=shares), minlength=len(counts))
+        by_run = columns @ weights / examples  # (R,)
         means[resample] = by_run[generator.integers(runs, size=runs)].mean()
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
@@ -171,6 +181,11 @@ def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Inter
 # Within --------------------------------------------------------------------------------------------
 
 
+def _require_one_table(utility: Utility) -> None:
+    if utility.values.ndim != 2:
+        raise StakesError("counts need one table for all examples, but this utility has one each: see `utilities`")
+
+
 def _integers(values: Tensor | ArrayLike) -> NDArray[np.int64]:
     array = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "iub":
@@ -180,7 +195,7 @@ def _integers(values: Tensor | ArrayLike) -> NDArray[np.int64]:
 
 def _flat(probs: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(N, C) rows that sum to 1 in float64, and (N,) labels, middle axes folded into N."""
-    table = np.asarray(torch.as_tensor(probs).cpu(), dtype=np.float64)
+    table = np.asarray(checked_probs(torch.as_tensor(probs)).cpu(), dtype=np.float64)
     true = _integers(torch.as_tensor(labels))
     if table.shape[:-1] != true.shape:
         raise StakesError(f"expected labels of the shape {table.shape[:-1]}, but got {true.shape}")

@@ -83,7 +83,12 @@ class Weighted(Objective):
         return cls(regret / regret.mean() if regret.any() else np.ones_like(regret))
 
     def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        losses = nll(posterior, posterior.log_probs(x), labels)
+        log_probs = posterior.log_probs(x)
+        if log_probs.shape[-1] != len(self.class_weights):
+            raise StakesError(
+                f"expected a weight for each of the {log_probs.shape[-1]} classes, but got {len(self.class_weights)}"
+            )
+        losses = nll(posterior, log_probs, labels)
         return losses * self.class_weights.to(losses)[labels]
 
 
@@ -183,9 +188,8 @@ class LossCalibrated(Objective):
         return expected_utility(probs, utility).argmax(-1)
 
     def _table(self, like: Tensor, index: Tensor | None) -> Tensor:
-        if (self._log_table.dtype, self._log_table.device) != (like.dtype, like.device):
-            self._log_table = self._log_table.to(like)
-        return self._log_table if self._log_table.ndim == 2 else self._log_table[self._required(index)]
+        table = self._log_table.to(like)
+        return table if table.ndim == 2 else table[self._required(index)]
 
     def _room(self, index: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """The memory by example, grown to hold the examples of ``index``."""
@@ -216,7 +220,13 @@ def nll(posterior: Posterior, log_probs: Tensor, labels: Tensor) -> Tensor:
             f"but got {tuple(labels.shape)}"
         )
     observed = posterior.likelihood.observed_log_probs(log_probs)
-    chosen = observed.gather(-1, labels.expand(observed.shape[:-1]).unsqueeze(-1))  # (S, B, ..., 1)
+    try:
+        chosen = observed.gather(-1, labels.expand(observed.shape[:-1]).unsqueeze(-1))  # (S, B, ..., 1)
+    except RuntimeError:
+        raise StakesError(
+            f"expected int64 labels from 0 to {log_probs.shape[-1] - 1}, but got {labels.dtype} "
+            f"from {labels.min()} to {labels.max()}"
+        ) from None
     return -chosen.squeeze(-1).mean(0)
 
 

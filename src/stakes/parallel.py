@@ -10,9 +10,8 @@ from functools import cache
 from multiprocessing.managers import SyncManager
 from typing import Any, TypeVar
 
-import torch
-
 from stakes.errors import StakesError
+from stakes.threads import one_thread
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -53,17 +52,6 @@ def side_by_side(
             )
     except BrokenProcessPool:
         raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch on one thread inside, as before after."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _in_worker(work: Callable[[Task, Report], Result], task: Task, number: int, queue: Any, parent: int) -> Result:

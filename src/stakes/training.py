@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,10 +22,13 @@ from stakes.errors import StakesError
 from stakes.metrics import utilities
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
+from stakes.threads import one_thread
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+SMALL_NETWORK = 1_000_000  # parameters
 
 Data = Examples | Dataset[Any] | tuple[Tensor, ...]
 
@@ -58,11 +61,9 @@ class Training:
         """The batch size: the one asked for, or a power of two near a 64th of the examples."""
         return self.batch_size or min(256, max(32, 2 ** round(math.log2(examples / 64 + 1))))
 
-    def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0."""
-        if self.schedule == "constant":
-            return self.learning_rate
-        return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+    def factor(self, epoch: int) -> float:
+        """What the learning rate is multiplied by in an epoch, counted from 0."""
+        return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
 
 def fit(
@@ -105,11 +106,13 @@ def fit(
     step, wrapped = fabric.setup(
         _Step(posterior, objective, examples), make([p for p in posterior.parameters() if p.requires_grad])
     )
-    state = TrainingState(posterior, wrapped.optimizer, objective, {**asdict(config), "seed": seed})
+    run = {**asdict(config), "seed": seed, "objective": type(objective).__name__, "examples": len(examples)}
+    state = TrainingState(posterior, wrapped.optimizer, objective, run | {"posterior": posterior.spec()})
     history = state.load(checkpoint) if resume and checkpoint is not None and checkpoint.exists() else None
     history = history or History(select=config.select)
     saved = time.monotonic()
-    with _reporter(progress and fabric.is_global_zero and progress, config) as report:
+    threads = one_thread() if _is_small(posterior, fabric.device) else nullcontext()
+    with threads, _reporter(progress and fabric.is_global_zero and progress, config) as report:
         for number in range(len(history.epochs) + 1, config.epochs + 1):
             if history.stalled(config.patience):
                 break
@@ -132,20 +135,37 @@ def fit(
     return history
 
 
+def _is_small(posterior: Posterior, device: torch.device) -> bool:
+    """Whether more threads than one would only stand in each other's way: a few dense layers on a CPU."""
+    sizes = [parameter.numel() for parameter in posterior.parameters()]
+    dense = all(parameter.ndim <= 2 for parameter in posterior.parameters())
+    return device.type == "cpu" and dense and sum(sizes) < SMALL_NETWORK
+
+
 def score(
     posterior: Posterior, examples: Examples, utility: Utility, samples: int, seed: int, batch_size: int
 ) -> tuple[float, float]:
-    """The mean utility of the optimal decisions, and the mean NLL, over labelled examples."""
+    """The mean utility of the optimal decisions, and the mean NLL of the observed labels, by example weight."""
+    if utility.values.ndim == 3 and len(utility.values) != len(examples):
+        raise StakesError(
+            f"expected a utility table for each of the {len(examples)} validation examples, or one for all, "
+            f"but got {len(utility.values)}: pass utility= for the validation examples"
+        )
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
-    total, surprise, count = 0.0, 0.0, 0
+    total, surprise, mass = 0.0, 0.0, 0.0
     for batch in examples.in_order(batch_size):
-        decisions = decide(draws(batch.x), utility.rows(batch.positions.numpy()))
-        labels = batch.labels.to(decisions.probs.device)
-        likelihood = decisions.probs.gather(-1, labels.unsqueeze(-1)).clamp_min(1e-12)
-        total += float(utilities(decisions, batch.labels, utility.rows(batch.positions.numpy())).sum())
-        surprise -= float(likelihood.log().sum())
-        count += batch.labels.numel()
-    return total / count, surprise / count
+        own = utility.rows(batch.positions.numpy())
+        probs = draws(batch.x).mean_probs()
+        labels = batch.labels.to(probs.device)
+        observed = posterior.likelihood.observed_log_probs(probs.clamp_min(1e-12).log()).detach()
+        losses = -observed.gather(-1, labels.unsqueeze(-1)).squeeze(-1).cpu()
+        worth = torch.from_numpy(utilities(decide(probs, own), batch.labels, own))
+        weights = torch.ones(len(labels)) if batch.weights is None else batch.weights
+        weights = weights.reshape(-1, *[1] * (labels.ndim - 1)).expand(labels.shape).double()
+        total += float((weights * worth).sum())
+        surprise += float((weights * losses).sum())
+        mass += float(weights.sum())
+    return total / mass, surprise / mass
 
 
 class _Step(nn.Module):
@@ -167,7 +187,7 @@ def _train_epoch(
     fabric: "Fabric", step: Any, optimizer: Any, examples: Examples, config: Training, number: int, seed: int
 ) -> float:
     for group in optimizer.param_groups:
-        group["lr"] = config.rate(number - 1)
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * config.factor(number - 1)
     order = _shard(len(examples), fabric.global_rank, fabric.world_size)
     size = config.batch(len(examples))
     step.objective.start_epoch(step.posterior, _inputs(fabric, examples, order, size))

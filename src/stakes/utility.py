@@ -264,6 +264,8 @@ def _named(
         raise StakesError(f"expected a table of numbers, but got something else ({error})") from None
     if array.ndim not in (2, 3):
         raise StakesError(f"expected a table of decisions x outcomes, but got {array.ndim} axes")
-    decisions = [str(row) for row in range(array.shape[-2])] if decisions is None else decisions
+    if decisions is None:  # only a square table is about decisions that are the outcomes themselves
+        square = array.shape[-2] == array.shape[-1] and outcomes is None
+        decisions = [str(row) if square else f"decision {row}" for row in range(array.shape[-2])]
     outcomes = [str(column) for column in range(array.shape[-1])] if outcomes is None else outcomes
     return array, decisions, outcomes

@@ -535,3 +535,18 @@ def test_decimal_commas_are_numbers_where_commas_separate_nothing(tmp_path: Path
     np.testing.assert_array_equal(encoder.transform(block), encoder.transform(frame))
     file.write_text("a;b\n1.5;1,5\n2.5;2,5\n")
     assert read_table(file)["a"].tolist() == [1.5, 2.5]
+
+
+def test_numbers_spoilt_by_a_few_texts_are_refused_unless_they_are_codes() -> None:
+    frame = pd.DataFrame({"amount": [*map(str, range(100)), "n.a."]})
+    with pytest.raises(StakesError, match=r"100 values are numbers, but row 101 has 'n\.a\.'"):
+        TableEncoder.fit(frame)
+    codes = pd.DataFrame({"code": [*map(str, range(30)), "x"] * 3})
+    assert TableEncoder.fit(codes, categorical=["code"]).width == 31
+    TableEncoder.fit(pd.DataFrame({"grade": ["1", "2", "3", "x"] * 10}))
+
+
+def test_texts_too_many_to_tell_apart_are_warned_of() -> None:
+    frame = pd.DataFrame({"opened": [f"2026-{i % 12 + 1:02}-{i % 28 + 1:02}" for i in range(400)]})
+    with pytest.warns(StakesWarning, match="84 different texts"):
+        TableEncoder.fit(frame)

@@ -215,3 +215,23 @@ def test_the_prior_is_the_papers_weight_decay() -> None:
     network = small()
     squares = sum(float(layer.weight.detach().square().sum()) for layer in (network[0], network[3]))
     assert MCDropout(network, lengthscale=0.5).kl().item() == pytest.approx(0.5**2 * 0.7 / 2 * squares, rel=1e-6)
+
+
+def test_randomness_that_cannot_be_frozen_is_refused() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout, self.out = nn.Dropout(0.5), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(nn.functional.dropout(self.dropout(x), 0.5))  # on in eval mode too
+
+    with pytest.raises(StakesError, match="two answers"):
+        MCDropout(Functional()).draw(3, 0)(torch.randn(2, 8)).mean_probs()
+
+
+def test_the_prior_follows_parameters_that_are_replaced() -> None:
+    network = small()
+    posterior = MCDropout(network)
+    network.load_state_dict({key: torch.zeros_like(value) for key, value in network.state_dict().items()}, assign=True)
+    assert posterior.kl().item() == 0

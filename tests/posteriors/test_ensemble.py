@@ -56,3 +56,8 @@ def test_an_ensemble_of_one_or_of_one_network_twice_is_refused() -> None:
     network = nn.Linear(2, 3)
     with pytest.raises(StakesError, match="twice"):
         Ensemble([network, network])
+
+
+def test_members_of_another_shape_are_refused() -> None:
+    with pytest.raises(StakesError, match="one architecture"):
+        Ensemble([nn.Linear(2, 3), nn.Linear(3, 3)])

@@ -103,3 +103,22 @@ def test_what_cannot_be_gaussian_is_refused() -> None:
         MeanField(nn.Sequential(nn.ReLU()))
     with pytest.raises(StakesError, match="above 0"):
         MeanField(nn.Linear(2, 2), prior_sd=0)
+
+
+def test_positions_of_an_example_share_their_weights() -> None:
+    """Pooling over positions must not average the noise away: training and draws have the same pooled spread."""
+    torch.manual_seed(0)
+    image = MeanField(
+        nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.AvgPool2d(6), nn.Flatten()), Raw(), initial_sd=0.2
+    )
+    tokens = MeanField(nn.Sequential(nn.Linear(4, 3), nn.AvgPool2d((30, 1)), nn.Flatten()), Raw(), initial_sd=0.2)
+    for posterior, x in ((image, torch.randn(1, 2, 6, 6)), (tokens, torch.randn(1, 1, 30, 4))):
+        trained = posterior.log_probs(x, 6000).detach()
+        drawn = posterior.draw(6000, seed=0)(x).log_probs()
+        torch.testing.assert_close(trained.var(0), drawn.var(0), rtol=0.12, atol=0)
+
+
+def test_examples_of_a_batch_have_noise_of_their_own() -> None:
+    posterior = MeanField(nn.Conv2d(2, 3, 3), Raw(), initial_sd=0.3)
+    x = torch.randn(1, 2, 6, 6).expand(8, 2, 6, 6)
+    assert len(posterior.log_probs(x)[0].detach().flatten(1).unique(dim=0)) == 8

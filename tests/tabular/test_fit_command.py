@@ -137,6 +137,7 @@ def test_parquet_gives_the_same_as_csv(fit: Callable[..., Any], patients: Path, 
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:.*few cases:stakes.errors.StakesWarning")
 def test_labels_codes_names_with_commas_and_a_unit(fit: Callable[..., Any], tmp_path: Path) -> None:
     header = ["test_0", "test_1", "test_2", "ward", "age, in years", "diagnosis"]
     codes = {"Healthy": "0", "Mild": "1", "Severe": "2"}

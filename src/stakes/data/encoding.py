@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from stakes.data.values import FloatArray, as_text, numbers, row_number, text_codes
+from stakes.data.values import FloatArray, as_text, is_number, numbers, row_number, text_codes
 from stakes.errors import StakesError, StakesWarning, listing
 
 MAX_LEVELS = 50
 CLIP = 10.0  # standard deviations: one wild value at prediction must not decide alone
 IDENTIFIER_ROWS = 50
+CODES = 20  # more different numbers than this are amounts, not codes
+RARE_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def _fit_column(series: "pd.Series[Any]", categorical: bool) -> NumericColumn | 
     if series.isna().all():
         raise StakesError(f"column {name!r} has no values at all; drop it with --drop {name}")
     if categorical or not _holds_numbers(series):
-        return _fit_levels(series, name)
+        return _fit_levels(series, name, forced=categorical)
     return _fit_numeric(series, name)
 
 
@@ -209,14 +211,38 @@ def _counts_up(values: FloatArray) -> bool:
     return bool((steps > 0).all() or (np.diff(np.sort(values)) == 1).all())
 
 
-def _fit_levels(series: "pd.Series[Any]", name: str) -> CategoricalColumn:
+def _fit_levels(series: "pd.Series[Any]", name: str, forced: bool) -> CategoricalColumn:
     texts = as_text(series)
     present = texts.dropna()
     counts = Counter(present)
+    if not forced:
+        _refuse_spoilt_numbers(name, texts, counts)
+    ranked = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
+    lost = 1 - sum(counts[level] for level in ranked) / max(1, len(present))
     if len(present) >= IDENTIFIER_ROWS and len(counts) == len(present):
         _warn_identifier(name, "its values are all different")
-    ranked = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
+    elif lost > RARE_SHARE:
+        warnings.warn(
+            f"column {name!r} has {len(counts)} different texts, of which the {MAX_LEVELS} most frequent are told "
+            f"apart; {lost:.0%} of the rows have others: derive numbers or groups from it, or leave it out with "
+            f"--drop {name}",
+            StakesWarning,
+            stacklevel=5,
+        )
     return CategoricalColumn(name, (*ranked, None) if len(present) < len(texts) else tuple(ranked))
+
+
+def _refuse_spoilt_numbers(name: str, texts: "pd.Series[Any]", counts: Counter[str]) -> None:
+    """A column of numbers with a few texts in it was meant as numbers, not as so many categories."""
+    numeric = [text for text in counts if is_number(text)]
+    if len(numeric) > CODES and sum(counts[text] for text in numeric) > sum(counts.values()) / 2:
+        odd = texts.notna() & ~texts.isin(numeric)
+        place = int(odd.to_numpy().argmax())
+        raise StakesError(
+            f"column {name!r}: {sum(counts[text] for text in numeric)} values are numbers, but row "
+            f"{row_number(texts.index, place)} has {texts.iloc[place]!r}: leave such cells empty, or, if the numbers "
+            f"are codes, say --categorical {name}"
+        )
 
 
 def _warn_identifier(name: str, reason: str) -> None:

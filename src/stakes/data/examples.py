@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from stakes.errors import StakesError
 
-IN_MEMORY_BLOCK = 2048
+IN_MEMORY_BLOCK = 2048  # examples
+IN_MEMORY_NUMBERS = 2**21  # numbers in them, so that a block of images is smaller than one of rows
 
 
 class Batch(NamedTuple):
@@ -60,7 +61,7 @@ class TensorExamples(Examples):
             yield Batch(index, self.x[index], self.labels[index], weights)
 
     def block(self, batch_size: int) -> int:
-        return max(batch_size, IN_MEMORY_BLOCK)
+        return max(batch_size, min(IN_MEMORY_BLOCK, IN_MEMORY_NUMBERS // self.x[0].numel()))
 
     def subset(self, rows: Tensor) -> "TensorExamples":
         return TensorExamples(self.x[rows], self.labels[rows], None if self.weights is None else self.weights[rows])

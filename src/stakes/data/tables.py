@@ -29,7 +29,7 @@ SNIFFED_ROWS = 200
 PARQUET_SUFFIXES = {".parquet", ".pq"}
 
 # Said here and not left to pandas, which cannot exempt the columns that are carried through untouched.
-MISSING_TEXTS = ["", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
+MISSING_TEXTS = ["", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
 
 
 def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:

@@ -28,6 +28,11 @@ def as_text(series: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series(values, index=series.index, name=series.name, dtype=object)
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number as a table would have it."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 def row_number(index: "pd.Index[Any]", position: int) -> int:
     """The row of the file, counted from 1 after the header, if the index still knows it."""
     label = index[position]
@@ -69,9 +74,13 @@ def encode_labels(
     labels: npt.NDArray[np.int64] = found[codes]
     if (labels < 0).any():
         strange = [new.get(text, text) for text, place in zip(texts, found, strict=True) if place < 0]
+        advice = "add it to the costs, or drop those rows"
+        if (labels < 0).all():  # nothing matches: the names differ, not the classes
+            pairs = ",".join(f"{text}=..." for text in dict.fromkeys(strange))
+            advice = f"name the values with --labels {pairs}; in the costs, outcomes are columns and decisions rows"
         raise StakesError(
             f"column {name!r}: expected the outcomes {listing(outcomes)}, but {int((labels < 0).sum())} rows "
-            f"have {listing(dict.fromkeys(strange))}; add it to the costs, or drop those rows"
+            f"have {listing(dict.fromkeys(strange))}; {advice}"
         )
     return labels
 

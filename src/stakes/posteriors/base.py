@@ -101,8 +101,11 @@ class Predictive:
         rows, size = self._block_shape()
         totals = []
         for x in torch.split(self.x, rows):
-            first, *rest = (block.exp().sum(0) for block in self._draw_blocks(x, size))
-            totals.append(sum(rest, first))
+            blocks = self._draw_blocks(x, size)
+            total = next(blocks).exp_().sum(0)
+            for block in blocks:
+                total += block.exp_().sum(0)
+            totals.append(total)
         return torch.cat(totals) / self.samples
 
     def _draw_blocks(self, x: Tensor, size: int) -> Iterator[Tensor]:

@@ -2,7 +2,8 @@
 
     KL(q || p) ~ sum_l  lengthscale^2 (1 - p) / 2  ||W_l||^2      up to a constant,
 
-which `fit` divides by the number of examples: the weight decay of a standard dropout network.
+with p the mean rate of the network's dropout layers. `fit` divides it by the number of examples: the weight
+decay of a standard dropout network.
 """
 
 import copy
@@ -36,6 +37,7 @@ from stakes.posteriors.base import (
 _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 _ALPHA_DROPPED = -1.7580993408473766  # what SELU tends to: -scale * alpha
+KNOWN_SHAPES = 8  # of inputs, whose masks are kept
 _HIDDEN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)
 
 
@@ -47,9 +49,8 @@ class MCDropout(Posterior):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood | None = None, *, lengthscale: float = 0.1) -> None:
         super().__init__(likelihood)
-        # Looked up once: walking through the network would take longer than a small network's pass.
-        self._layers = [layer for layer in network.modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
-        if not self._layers:
+        layers = _dropout_layers(network)
+        if not layers:
             raise StakesError(
                 f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
                 "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
@@ -58,16 +59,15 @@ class MCDropout(Posterior):
         _warn_of_hidden_dropout(network)
         self.network = network
         self.lengthscale = lengthscale
-        self._weights = weight_matrices(network)
-        self._keep = 1 - sum(layer.p for layer in self._layers) / len(self._layers)
+        self._keep = 1 - sum(layer.p for layer in layers) / len(layers)
 
     def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
-        with _active(self._layers):
+        with _active(_dropout_layers(self.network)):
             return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
 
     def kl(self) -> Tensor:
-        return self.lengthscale**2 * self._keep / 2 * squared_norm(self._weights)
+        return self.lengthscale**2 * self._keep / 2 * squared_norm(weight_matrices(self.network))
 
     def draw(self, samples: int, seed: int) -> "DropoutDraws":
         require_samples(samples)
@@ -114,8 +114,20 @@ class DropoutDraws(Draws):
                     "would all be equal"
                 )
             masks = Stacks(lambda s: {key: self._mask(key, *sites[key], s) for key in sites}, self.samples)
+            while len(self._known) >= KNOWN_SHAPES:
+                self._known.pop(next(iter(self._known)))
             self._known[x.shape] = masks, size
+            self._refuse_other_randomness(x)
         return self._known[x.shape]
+
+    def _refuse_other_randomness(self, x: Tensor) -> None:
+        """A draw has to give the same answer twice: calls of F.dropout, say, cannot be frozen."""
+        first, second = (self.log_probs(x.to(self.device), 0, 1) for _ in range(2))
+        if not torch.equal(first, second):
+            raise StakesError(
+                "expected nn.Dropout layers to be the only randomness of the network, but one draw gives two answers "
+                "for one input: put nn.Dropout modules in place of calls of F.dropout and the like"
+            )
 
     def _mask(self, key: str, layer: _DropoutNd, shape: torch.Size, dtype: torch.dtype, draw: int) -> Tensor:
         uniform = torch.rand(shape, generator=seeds.generator(self._seed, "mask", key, draw))
@@ -166,6 +178,10 @@ class _Board:
         shape = torch.Size([x.shape[1], *[1] * (x.ndim - 2)]) if isinstance(site.layer, _BY_CHANNEL) else x.shape[1:]
         self.seen[key] = site.layer, shape, x.dtype
         return None
+
+
+def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
+    return [layer for layer in network.modules() if isinstance(layer, _DropoutNd) and layer.p > 0]
 
 
 def _warn_of_hidden_dropout(network: nn.Module) -> None:

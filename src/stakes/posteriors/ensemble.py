@@ -38,9 +38,11 @@ class Ensemble(Posterior):
             raise StakesError(f"expected an ensemble of at least 2 networks, but got {len(members)}")
         if len({id(member) for member in members}) < len(members):
             raise StakesError("expected different networks in an ensemble, but one object stands in it twice")
+        shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
+        if len(shapes) > 1:
+            raise StakesError("expected networks of one architecture in an ensemble, but their parameters differ")
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
-        self._weights = weight_matrices(self.members)
 
     @classmethod
     def of(
@@ -65,7 +67,7 @@ class Ensemble(Posterior):
         return torch.stack([self.likelihood.outcome_log_probs(member(x)) for member in self.members])
 
     def kl(self) -> Tensor:
-        return squared_norm(self._weights) / (2 * self.prior_sd**2 * len(self.members))
+        return squared_norm(weight_matrices(self.members)) / (2 * self.prior_sd**2 * len(self.members))
 
     def draw(self, samples: int, seed: int) -> "EnsembleDraws":
         """``samples`` members without repetition, or all of them if there are no more than that."""

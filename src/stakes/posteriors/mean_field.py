@@ -2,12 +2,14 @@
 
     KL(q || p) = sum_w  log(prior_sd / sd) + (sd^2 + mean^2) / (2 prior_sd^2) - 1/2      in closed form.
 
-Training uses the local reparameterisation (Kingma et al. 2015): the noise is added to the output of a layer,
-with the variance that the weights' noise would give it, fresh for every example.
+Training gives every example fresh noise. Where a layer is applied once to an example, by the local
+reparameterisation (Kingma et al. 2015): noise on the output, with the variance that the weights' noise would give
+it. Where its weights are shared by many positions (convolutions, tokens), by Flipout (Wen et al. 2018): one sample of
+the weights, its signs flipped at random for each example, so that all positions of an example see the same weights.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch.func import functional_call
 from torch.nn.functional import softplus
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils import parametrize
 
 from stakes import seeds
 from stakes.errors import StakesError
@@ -120,10 +123,25 @@ class GaussianLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mean: Tensor = self.layer(x)
+        return mean + (self._local_noise(x) if x.ndim == 2 else self._flipped_noise(x, mean))
+
+    def _local_noise(self, x: Tensor) -> Tensor:
         variances = {key: softplus(rho).square() for key, rho in self.rho.items()}
-        variance = functional_call(self.layer, variances, (x.square(),))
-        noise: Tensor = variance.clamp_min(1e-16).sqrt() * torch.randn_like(mean)
-        return mean + noise
+        variance: Tensor = functional_call(self.layer, variances, (x.square(),))
+        noise: Tensor = variance.clamp_min(1e-16).sqrt() * torch.randn_like(variance)
+        return noise
+
+    def _flipped_noise(self, x: Tensor, mean: Tensor) -> Tensor:
+        sd = {key: softplus(rho) for key, rho in self.rho.items()}
+        sample = {"weight": sd["weight"] * torch.randn_like(sd["weight"])}
+        if "bias" in sd:
+            sample["bias"] = torch.zeros_like(sd["bias"])
+        axis = -1 if isinstance(self.layer, nn.Linear) else 1
+        noise: Tensor = functional_call(self.layer, sample, (x * _signs(x, axis),)) * _signs(mean, axis)
+        if "bias" in sd:
+            fresh = _per_example(torch.randn, mean, axis)  # (B, 1, ..., features, ..., 1)
+            noise = noise + fresh * sd["bias"].reshape([-1 if n == axis % mean.ndim else 1 for n in range(mean.ndim)])
+        return noise
 
     @property
     def weight(self) -> Tensor:
@@ -150,8 +168,24 @@ class GaussianLayer(nn.Module):
         return moments
 
 
+def _per_example(draw: Callable[..., Tensor], like: Tensor, axis: int) -> Tensor:
+    """Random numbers for each example and feature, shared by all positions."""
+    shape = [like.shape[0], *[1] * (like.ndim - 1)]
+    shape[axis] = like.shape[axis]
+    return draw(shape, dtype=like.dtype, device=like.device)
+
+
+def _signs(like: Tensor, axis: int) -> Tensor:
+    return _per_example(torch.rand, like, axis).sub_(0.5).sign_()
+
+
 def _gaussian(layer: nn.Module, initial_sd: float) -> GaussianLayer | None:
     # Attention reads the weight of its output projection itself, so that layer has to stay a plain one.
+    if parametrize.is_parametrized(layer):
+        raise StakesError(
+            f"cannot make {type(layer).__name__} Gaussian: its weight is parametrised (by weight norm, say); "
+            "remove that first"
+        )
     if isinstance(layer, nn.Linear | _ConvNd) and not isinstance(layer, NonDynamicallyQuantizableLinear):
         return GaussianLayer(layer, initial_sd)
     return None

@@ -68,10 +68,11 @@ def _headline(comparison: Comparison, utility: Utility) -> str:
     best, plain = rows[comparison.chosen, "optimal"], rows[comparison.reference, "argmax"]
     saved = 100 * (plain.cost - best.cost)
     unit = f" {_safe(utility.unit)}" if utility.unit else ""
-    what = "saves" if saved >= 0 else "costs"
+    amount = f"{abs(saved):,.0f}" if abs(saved) >= 1000 else f"{abs(saved):.4g}"
+    what = "less" if saved >= 0 else "more"
     return (
-        f"**{_safe(comparison.chosen)}** with optimal decisions {what} {abs(saved):.4g}{unit} per 100 decisions "
-        f"against {_safe(comparison.reference)} deciding by the highest probability."
+        f"**{_safe(comparison.chosen)}** with optimal decisions cost {amount}{unit} {what} per 100 test decisions than "
+        f"{_safe(comparison.reference)} deciding by the highest probability. What is beyond chance:"
     )
 
 

@@ -15,6 +15,7 @@ from stakes.artifact import SavedModel
 from stakes.data.tables import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
 from stakes.errors import StakesError, listing
 from stakes.files import atomic, existing_file
+from stakes.threads import one_thread
 from stakes.utility import Utility
 
 PIECE_ROWS = 4096  # decided at once
@@ -49,7 +50,7 @@ def decide_table(
         raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
     blocks = _decided(model, _stable(data, iter_table(data, model.encoder, rows, keep), keep), keep, on_rows)
     write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
-    with atomic(out) as temporary:
+    with atomic(out) as temporary, one_thread():
         return write(temporary, blocks)
 
 

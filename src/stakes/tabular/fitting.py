@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from stakes.data.examples import TensorExamples
 from stakes.data.splits import duplicate_groups, split
 from stakes.data.tables import read_table
 from stakes.data.values import check_classes, encode_labels
-from stakes.errors import StakesError, listing
+from stakes.errors import StakesError, StakesWarning, listing
 from stakes.files import atomic_directory, write_json, write_text
 from stakes.methods import Recipe, method, predict, train_model
 from stakes.parallel import Report, side_by_side
@@ -28,6 +29,8 @@ from stakes.storage import read_tensors, write_tensors
 from stakes.tabular.folder import RunFolder
 from stakes.tabular.task import Fit, TableTask, check
 from stakes.utility import Utility
+
+FEW_ROWS = 5
 
 # What happens to a fit: it was found finished, has started, came through an epoch, is done.
 Event = Literal["found", "started", "done"] | Epoch
@@ -73,6 +76,8 @@ def prepare(task: TableTask) -> PreparedTable:
         utility,
     )
     check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
+    for part, values in (("validation", labels[validation]), ("test", test_labels)):
+        _warn_of_few(part, values, utility)
     counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
     return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)))
 
@@ -113,6 +118,16 @@ def read_runs(task: TableTask, folder: RunFolder) -> list[Run]:
         tensors, metadata = read_tensors(_predictions_file(folder, fit))
         runs.append(Run(fit.model, fit.seed, tensors["probs"], metadata["validation_utility"], metadata["details"]))
     return runs
+
+
+def _warn_of_few(part: str, labels: Any, utility: Utility) -> None:
+    counts = np.bincount(labels, minlength=len(utility.outcomes))
+    few = [f"{name} {count}" for name, count in zip(utility.outcomes, counts, strict=True) if count < FEW_ROWS]
+    if few:
+        message = (
+            f"the {part} rows have few cases of some outcomes ({', '.join(few)}): what is said of them is uncertain"
+        )
+        warnings.warn(message, StakesWarning, stacklevel=3)
 
 
 def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:

@@ -64,6 +64,10 @@ def check(task: TableTask) -> None:
         raise StakesError(f"expected each model once, but got {listing(task.models)}")
     if task.seeds < 1:
         raise StakesError(f"expected at least one seed, but got {task.seeds}")
+    if isinstance(task.test, Path) and task.test.exists() and task.data.exists() and task.test.samefile(task.data):
+        raise StakesError(
+            f"{task.test}: expected other rows to test on than those to learn from, but it is the same file"
+        )
     if task.target in task.drop:
         raise StakesError(f"cannot drop the target {task.target!r}: it is what the models learn")
     for name, share in (("test", task.test), ("validation", task.validation)):
