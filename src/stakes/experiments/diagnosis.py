@@ -119,7 +119,7 @@ def _transition(posterior: Posterior, samples: int, seed: int) -> dict[str, Any]
     predictive = posterior.draw(samples, seeds.derive(seed, "predict"))(x)
     probs = predictive.log_probs().exp()  # (S, steps, 3)
     return {
-        "mean": probs.mean(0).tolist(),
-        "sd": probs.std(0).tolist(),
+        "mean": probs.mean(0).double().numpy().round(4).tolist(),
+        "sd": probs.std(0).double().numpy().round(4).tolist(),
         "choice": decide(predictive, paper_utility()).choice.tolist(),
     }

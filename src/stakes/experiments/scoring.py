@@ -7,6 +7,8 @@ from stakes.decision import RULES, decide
 from stakes.experiments.sweep import Cell, Row
 from stakes.utility import Utility
 
+DIGITS = 6  # kept in rows, which are many
+
 
 def rows_of(cell: Cell, probs: torch.Tensor, labels: torch.Tensor, utility: Utility, **more: object) -> list[Row]:
     """A row for each rule: utility, accuracy, calibration and confusion on the test set."""
@@ -18,10 +20,10 @@ def rows_of(cell: Cell, probs: torch.Tensor, labels: torch.Tensor, utility: Util
             {
                 **dict(cell.axes),
                 "rule": rule,
-                "utility": metrics.realised_utility(counts, utility),
-                "accuracy": metrics.accuracy(counts, utility),
-                "nll": nll,
-                "ece": ece,
+                "utility": round(metrics.realised_utility(counts, utility), DIGITS),
+                "accuracy": round(metrics.accuracy(counts, utility), DIGITS),
+                "nll": round(nll, DIGITS),
+                "ece": round(ece, DIGITS),
                 "confusion": counts.tolist(),
                 **more,
             }
