@@ -9,7 +9,7 @@ import numpy as np
 from stakes.data import diagnosis
 from stakes.experiments.sweep import Result
 from stakes.metrics import bootstrap
-from stakes.report.figures import COLOURS, DASHES, MARKERS, figure
+from stakes.report.figures import COLOURS, DASHES, MARKERS, draw_cells, figure
 from stakes.report.roads import road_figures
 
 _PLACE = {name: place for place, name in enumerate(("standard", "weighted", "calibrated", "noise", "noise+calibrated"))}
@@ -64,7 +64,7 @@ def _corruption(path: Path, corrupted: int) -> None:
     np.add.at(shares, (found.outcome, found.observed), 1 / len(found.outcome))
     with figure(path, 3.4, 2.8) as drawn:
         axes = drawn.subplots()
-        _matrix(axes, shares, "{:.2f}")
+        draw_cells(axes, shares, diagnosis.CLASSES, diagnosis.CLASSES, "{:.2f}", "equal")
         axes.set_xlabel("on record")
         axes.set_ylabel("true")
         axes.set_title(f"{corrupted} of 50 labels redrawn")
@@ -77,7 +77,8 @@ def _confusion(path: Path, result: Result, corrupted: int) -> None:
         for axes, name in zip(np.atleast_1d(drawn.subplots(1, len(methods), sharey=True)), methods, strict=True):
             rows = result.select(method=name, rule="optimal", corrupted=corrupted)
             counts = np.mean([row["confusion"] for row in rows], axis=0)
-            _matrix(axes, 100 * (counts / counts.sum(0)).T, "{:.1f}")
+            shares = 100 * (counts / counts.sum(0)).T
+            draw_cells(axes, shares, diagnosis.CLASSES, diagnosis.CLASSES, "{:.1f}", "equal")
             axes.set_title(name)
             axes.set_xlabel("decision")
         drawn.axes[0].set_ylabel("true")
@@ -133,18 +134,6 @@ def _curve(axes: Any, places: Sequence[float], values: Sequence[Any], name: str)
     means = np.array([interval.mean for interval in intervals])
     bars = np.abs([[i.mean - i.low for i in intervals], [i.high - i.mean for i in intervals]])
     axes.errorbar(places, means, yerr=bars, capsize=2, label=name, elinewidth=0.7, **look(name))
-
-
-def _matrix(axes: Any, cells: Any, form: str) -> None:
-    top = float(cells.max()) or 1.0
-    axes.imshow(cells, cmap="Greys", vmin=0, vmax=1.4 * top)
-    for row, column in np.ndindex(cells.shape):
-        dark = cells[row, column] > 0.8 * top
-        text = form.format(cells[row, column])
-        axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black", fontsize=8)
-    axes.set_xticks(range(3), diagnosis.CLASSES, fontsize=8)
-    axes.set_yticks(range(3), diagnosis.CLASSES, fontsize=8)
-    axes.tick_params(length=0)
 
 
 # Digits --------------------------------------------------------------------------------------------

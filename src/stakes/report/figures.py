@@ -74,8 +74,11 @@ def confusion_figure(path: Path, counts: Counts, utility: Utility, title: str) -
     height = 1.5 + 0.45 * len(utility.decisions)
     with figure(path, 2.4 + 1.3 * len(utility.outcomes), height) as drawn:
         left, right = drawn.subplots(1, 2, sharey=True)
-        _table(left, counts.astype(float), utility, title, "{:.0f}")
-        _table(right, money, utility, f"total cost{unit}", "{:.4g}")
+        for axes, cells, heading in ((left, counts.astype(float), title), (right, money, f"total cost{unit}")):
+            form = "{:,.0f}" if np.abs(cells).max() >= 1000 else "{:.4g}"
+            draw_cells(axes, cells, utility.decisions, utility.outcomes, form)
+            axes.set_xlabel("outcome")
+            axes.set_title(heading)
         left.set_ylabel("decision")
 
 
@@ -111,17 +114,18 @@ def _interval(axes: Any, place: float, value: Interval, row: Row) -> None:
     axes.errorbar([value.mean], [place], xerr=np.abs(bars), fmt="o", color="black", fillstyle=fill, capsize=2, lw=1)
 
 
-def _table(axes: Any, cells: NDArray[np.float64], utility: Utility, title: str, form: str) -> None:
+def draw_cells(
+    axes: Any, cells: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], form: str, aspect: str = "auto"
+) -> None:
+    """A table of numbers, the larger the darker, with names on both sides."""
     top = float(np.abs(cells).max()) or 1.0
-    axes.imshow(cells, cmap="Greys", vmin=0, vmax=1.4 * top, aspect="auto")
+    axes.imshow(cells, cmap="Greys", vmin=0, vmax=1.4 * top, aspect=aspect)
     for row, column in np.ndindex(cells.shape):
-        dark = cells[row, column] > 0.8 * top
-        text = form.format(cells[row, column])
-        axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
-    axes.set_xticks(range(len(utility.outcomes)), _short(utility.outcomes))
-    axes.set_yticks(range(len(utility.decisions)), _short(utility.decisions))
-    axes.set_xlabel("outcome")
-    axes.set_title(title)
+        value = cells[row, column]
+        color = "white" if value > 0.8 * top else "black"
+        axes.text(column, row, form.format(value), ha="center", va="center", color=color)
+    axes.set_xticks(range(len(columns)), _short(columns))
+    axes.set_yticks(range(len(rows)), _short(rows))
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 
