@@ -237,6 +237,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         ({"learning_rate": float("inf")}, "learning rate"),
         ({"schedule": "linear"}, "'linear'"),
         ({"validate_every": 0}, "validate_every"),
+        ({"select": "accuracy"}, "'accuracy'"),
     ],
 )
 def test_impossible_settings_are_refused(options: dict, words: str) -> None:

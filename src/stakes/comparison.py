@@ -137,10 +137,11 @@ def summarise(runs: Sequence[Run], labels: torch.Tensor, utility: Utility, seed:
     reference = "standard" if "standard" in models else trained[0]
     worth = {(model, rule): _utilities(runs, model, rule, labels, utility) for model in models for rule in RULES}
     held_against = worth[reference, "optimal"]
+    scores = [row for run in runs for row in score_run(run, labels, utility)]
     rows = []
     for (model, rule), values in worth.items():
-        scores = [row for run in runs if run.model == model for row in score_run(run, labels, utility)]
-        mean = {key: float(np.mean([row[key] for row in scores if row["rule"] == rule])) for key in _AVERAGED}
+        own_scores = [row for row in scores if (row["model"], row["rule"]) == (model, rule)]
+        mean = {key: float(np.mean([row[key] for row in own_scores])) for key in _AVERAGED}
         own = (model, rule) == (reference, "optimal")
         # Where the numbers of seeds differ, only examples can be paired: then seeds are averaged first.
         paired = values.shape == held_against.shape

@@ -56,6 +56,8 @@ class Training:
             raise StakesError(f"expected a learning rate above 0, but got {self.learning_rate}")
         if self.schedule not in ("constant", "cosine"):
             raise StakesError(f"expected the schedule 'constant' or 'cosine', but got {self.schedule!r}")
+        if self.select not in ("utility", "nll"):
+            raise StakesError(f"expected to select by 'utility' or 'nll', but got {self.select!r}")
 
     def batch(self, examples: int) -> int:
         """The batch size: the one asked for, or a power of two near a 64th of the examples."""
@@ -108,11 +110,12 @@ def fit(
     )
     run = {**asdict(config), "seed": seed, "objective": type(objective).__name__, "examples": len(examples)}
     state = TrainingState(posterior, wrapped.optimizer, objective, run | {"posterior": posterior.spec()})
-    history = state.load(checkpoint) if resume and checkpoint is not None and checkpoint.exists() else None
-    history = history or History(select=config.select)
+    history = History(select=config.select)
+    if resume and checkpoint is not None and checkpoint.exists():
+        history = state.load(checkpoint)
     saved = time.monotonic()
     threads = one_thread() if _is_small(posterior, fabric.device) else nullcontext()
-    with threads, _reporter(progress and fabric.is_global_zero and progress, config) as report:
+    with threads, _reporter(progress if fabric.is_global_zero else False, config) as report:
         for number in range(len(history.epochs) + 1, config.epochs + 1):
             if history.stalled(config.patience):
                 break

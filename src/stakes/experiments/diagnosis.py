@@ -1,6 +1,6 @@
 """Section 4: diagnoses from three blood tests, with corrupted training labels (figures 2, 3, 4, 8; table 1)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -9,10 +9,10 @@ from stakes import seeds
 from stakes.data import diagnosis
 from stakes.data.examples import TensorExamples
 from stakes.decision import decide
+from stakes.experiments.protocols import checked_protocol, paper_method
 from stakes.experiments.scoring import rows_of
-from stakes.experiments.sweep import ALL_METHODS, Cell, Row, checked_protocol
+from stakes.experiments.sweep import ALL_METHODS, Cell, Row
 from stakes.methods import Method, Recipe, method, predict, train_model
-from stakes.objectives import LossCalibrated, Objective, Weighted
 from stakes.parallel import Report
 from stakes.posteriors.base import Posterior
 from stakes.training import Training
@@ -84,16 +84,8 @@ class Diagnosis:
         return rows_of(cell, probs, test.labels, paper_utility(), **extra)
 
     def _method(self, name: str) -> Method:
-        found = method(name)
-        if name == "weighted":
-            weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
-            return replace(found, objective=lambda utility: Weighted(weights))
-        return replace(found, objective=self._calibrated) if "calibrated" in name else found
-
-    def _calibrated(self, utility: Utility) -> Objective:
-        return LossCalibrated(
-            utility, samples=self.decision_samples, refresh="step" if self.protocol == "fair" else "epoch"
-        )
+        weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
+        return paper_method(name, self.protocol, weights, self.decision_samples)
 
 
 def paper_utility() -> Utility:

@@ -1,6 +1,6 @@
 """Section 5: MNIST with few examples, noisy labels and small networks (figures 5 and 9)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Self
@@ -12,10 +12,10 @@ from stakes import seeds
 from stakes.data.digits import CLASSES, read_digits
 from stakes.data.examples import TensorExamples
 from stakes.data.noise import redraw_uniformly
+from stakes.experiments.protocols import checked_protocol, paper_method
 from stakes.experiments.scoring import rows_of
-from stakes.experiments.sweep import ALL_METHODS, Cell, Row, checked_protocol
+from stakes.experiments.sweep import ALL_METHODS, Cell, Row
 from stakes.methods import Method, Recipe, method, predict, train_model
-from stakes.objectives import LossCalibrated, Objective, Weighted
 from stakes.parallel import Report
 from stakes.training import Training
 from stakes.utility import Utility
@@ -98,16 +98,8 @@ class Digits:
         return rows_of(cell, probs, test.labels, utility, best_epoch=history.best)
 
     def _method(self, name: str) -> Method:
-        found = method(name)
-        if name == "weighted":
-            weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
-            return replace(found, objective=lambda utility: Weighted(weights))
-        return replace(found, objective=self._calibrated) if "calibrated" in name else found
-
-    def _calibrated(self, utility: Utility) -> Objective:
-        return LossCalibrated(
-            utility, samples=self.decision_samples, refresh="step" if self.protocol == "fair" else "epoch"
-        )
+        weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
+        return paper_method(name, self.protocol, weights, self.decision_samples)
 
 
 def paper_utility() -> Utility:

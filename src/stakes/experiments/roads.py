@@ -15,7 +15,8 @@ from stakes import metrics, seeds
 from stakes.data.roads import CLASSES, RoadExamples, check_roads, read_roads
 from stakes.decision import RULES, decide, expected_utility
 from stakes.errors import StakesError
-from stakes.experiments.sweep import PAPER_METHODS, Cell, Row, checked_protocol
+from stakes.experiments.protocols import checked_protocol
+from stakes.experiments.sweep import PAPER_METHODS, Cell, Row
 from stakes.likelihoods import Categorical
 from stakes.networks.segnet import SegNet
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted

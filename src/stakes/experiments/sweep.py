@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from stakes.metrics import Interval
 from stakes.parallel import Report, side_by_side
 
 Row = dict[str, Any]
-Protocol_ = Literal["fair", "authors"]
 ALL_METHODS = tuple(known.name for known in METHODS)
 PAPER_METHODS = ("standard", "weighted", "calibrated")
 
@@ -114,11 +113,6 @@ def run(
             report(Cell(_key(rows[0], cells[0])), "done")
     _keep_whole_cells(rows_file, cells)
     return Result.load(folder)
-
-
-def checked_protocol(protocol: str) -> None:
-    if protocol not in get_args(Protocol_):
-        raise StakesError(f"expected the protocol 'fair' or 'authors', but got {protocol!r}")
 
 
 def _claim(experiment: Experiment, folder: Path, resumable: bool) -> None:

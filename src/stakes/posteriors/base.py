@@ -161,7 +161,6 @@ class Stacks:
 
     def __init__(self, make: Callable[[int], dict[str, Tensor]], samples: int) -> None:
         self._make = make
-        self._samples = samples
         size = sum(tensor.nbytes for tensor in make(0).values())
         self._kept = self._stack(0, samples) if size * samples <= KEPT_BYTES else None
 

@@ -1,0 +1,33 @@
+"""The two protocols: ours, which is even, and the authors'."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stakes.errors import StakesError
+from stakes.methods import Method, method
+from stakes.objectives import LossCalibrated, Objective, Weighted
+from stakes.utility import Utility
+
+PROTOCOLS = ("fair", "authors")
+
+
+def checked_protocol(protocol: str) -> None:
+    if protocol not in PROTOCOLS:
+        raise StakesError(f"expected the protocol 'fair' or 'authors', but got {protocol!r}")
+
+
+def paper_method(name: str, protocol: str, weights: Sequence[float], samples: int) -> Method:
+    """A method as an experiment uses it: with the paper's class weights, and decisions as the protocol takes them.
+
+    The fair one takes them at every step (Algorithm 1), the authors' once an epoch.
+    """
+
+    def weighted(utility: Utility) -> Objective:
+        return Weighted(weights)
+
+    def calibrated(utility: Utility) -> Objective:
+        return LossCalibrated(utility, samples=samples, refresh="step" if protocol == "fair" else "epoch")
+
+    changed = {"weighted": weighted, "calibrated": calibrated, "noise+calibrated": calibrated}
+    found = method(name)
+    return replace(found, objective=changed.get(name, found.objective))
