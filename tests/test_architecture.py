@@ -16,7 +16,7 @@ LAYERS = (
     ("parallel", "methods", "comparison", "artifact"),
     ("estimator", "tabular", "experiments"),
     ("report",),
-    ("reproduce", "cli"),
+    ("cost_commands", "reproduce", "cli"),
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 SOURCE = Path(stakes.__file__).parent

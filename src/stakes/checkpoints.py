@@ -1,6 +1,7 @@
 """What training has come to, and its way to disk and back after a kill."""
 
 import math
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -64,6 +65,7 @@ class TrainingState:
     def __init__(self, posterior: Posterior, optimizer: Optimizer, objective: Objective, run: dict[str, Any]) -> None:
         self.posterior, self.optimizer, self.objective, self.run = posterior, optimizer, objective, run
         self.best: dict[str, Tensor] = {}
+        self._saved = time.monotonic()
 
     def keep_if_best(self, history: History) -> None:
         if history.best == len(history.epochs):
@@ -72,6 +74,12 @@ class TrainingState:
     def restore_best(self) -> None:
         if self.best:
             self.posterior.load_state_dict(self.best)
+
+    def save_if_due(self, path: Path, history: History, seconds: float) -> None:
+        """Save, unless that was done less than ``seconds`` ago."""
+        if time.monotonic() - self._saved >= seconds:
+            self.save(path, history)
+            self._saved = time.monotonic()
 
     def save(self, path: Path, history: History) -> None:
         tree = {

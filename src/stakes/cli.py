@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stakes.cost_commands import costs_app
 from stakes.errors import StakesError, StakesWarning
 from stakes.reproduce import reproduce_app
 
@@ -22,7 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-costs_app = typer.Typer(help="Make and check tables of costs.")
 app.add_typer(costs_app, name="costs")
 app.add_typer(reproduce_app, name="reproduce")
 
@@ -229,48 +229,6 @@ def demo(
     _run(task, out, resume=resume, force=force, workers=workers)
     decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
     typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
-
-
-@costs_app.command("new")
-def costs_new(
-    outcomes: Annotated[str, typer.Option(metavar="NAMES", help="What can be true: healthy,mild,severe.")],
-    decisions: Annotated[
-        str, typer.Option(metavar="NAMES", help="What can be done: treat,refer.", show_default="the outcomes")
-    ] = "",
-    unit: Annotated[str, typer.Option(help="Unit of the costs: £, minutes, ...")] = "",
-    out: Annotated[Path, typer.Option(help="Where to write.")] = Path("costs.csv"),
-) -> None:
-    """Write a table of costs to fill in."""
-    from stakes.cost_files import write_template
-    from stakes.tabular.arguments import split
-
-    if out.exists():
-        raise StakesError(f"{out}: exists already; remove it, or choose another --out")
-    names = split(outcomes)
-    write_template(out, names, split(decisions) or names, unit)
-    typer.echo(
-        f"{out}: fill in what each decision (row) costs under each outcome (column), then: stakes costs check {out}"
-    )
-
-
-@costs_app.command("check")
-def costs_check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of costs.")],
-    unit: Annotated[str | None, typer.Option(help="Unit of the costs, if the file does not say.")] = None,
-) -> None:
-    """Print a table of costs, its utility form, and what looks like a mistake in it."""
-    from stakes.utility import Utility
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StakesWarning)  # they are printed below, as the answer
-        utility = Utility.from_csv(file, unit=unit)
-    named = f" [{utility.unit}]" if utility.unit else ""
-    typer.echo(f"Cost{named}: rows are decisions, columns are outcomes\n{utility.format(utility.costs)}\n")
-    typer.echo(f"Utility: higher is better\n{utility}\n")
-    for concern in utility.concerns():
-        typer.echo(f"warning: {concern}")
-    if not utility.concerns():
-        typer.echo("No warnings.")
 
 
 # Within --------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -63,6 +62,10 @@ class Training:
         """The batch size: the one asked for, or a power of two near a 64th of the examples."""
         return self.batch_size or min(256, max(32, 2 ** round(math.log2(examples / 64 + 1))))
 
+    def validates(self, number: int) -> bool:
+        """Whether an epoch, counted from 1, is scored on validation; the last one always is."""
+        return number % self.validate_every == 0 or number == self.epochs
+
     def factor(self, epoch: int) -> float:
         """What the learning rate is multiplied by in an epoch, counted from 0."""
         return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * epoch / self.epochs)) / 2
@@ -113,7 +116,6 @@ def fit(
     history = History(select=config.select)
     if resume and checkpoint is not None and checkpoint.exists():
         history = state.load(checkpoint)
-    saved = time.monotonic()
     threads = one_thread() if _is_small(posterior, fabric.device) else nullcontext()
     with threads, _reporter(progress if fabric.is_global_zero else False, config) as report:
         for number in range(len(history.epochs) + 1, config.epochs + 1):
@@ -122,16 +124,13 @@ def fit(
             with seeds.seeded(seed, "epoch", number, fabric.global_rank):
                 loss = _train_epoch(fabric, step, wrapped, examples, config, number, seed)
             epoch = Epoch(number, loss)
-            due = number % config.validate_every == 0 or number == config.epochs
-            if held_out is not None and utility is not None and due:
+            if held_out is not None and utility is not None and config.validates(number):
                 value, nll = score(posterior, held_out, utility, config.samples, seed, config.batch(len(examples)))
                 epoch = replace(epoch, utility=value, nll=nll)
             history = history.with_epoch(fabric.broadcast(epoch))
             state.keep_if_best(history)
-            old = time.monotonic() - saved >= config.checkpoint_seconds
-            if checkpoint is not None and fabric.is_global_zero and old:
-                state.save(checkpoint, history)
-                saved = time.monotonic()
+            if checkpoint is not None and fabric.is_global_zero:
+                state.save_if_due(checkpoint, history, config.checkpoint_seconds)
             report(epoch)
     state.restore_best()
     posterior.eval()
