@@ -12,7 +12,7 @@ LAYERS = (
     ("decision",),
     ("metrics",),
     ("objectives",),
-    ("checkpoints", "training"),
+    ("epochs", "checkpoints", "loop", "training"),
     ("parallel", "methods", "comparison", "artifact"),
     ("estimator", "tabular", "experiments"),
     ("report",),

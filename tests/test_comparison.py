@@ -6,9 +6,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from stakes import LossCalibrated, StakesError, Standard, Utility, Weighted
 from stakes.comparison import REFERENCE, Problem, Run, best_run, boosted_probs, score_run, summarise
 from stakes.data.examples import TensorExamples
+from stakes.epochs import Training
 from stakes.methods import METHODS, Recipe, method, predict, train_model
 from stakes.seeds import derive
-from stakes.training import Training
 
 NAMES = ["a", "b"]
 UTILITY = Utility.from_costs([[0, 10], [1, 0]], NAMES, NAMES, unit="$")

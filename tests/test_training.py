@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from stakes import MLP, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
-from stakes.checkpoints import Epoch, History
 from stakes.data.examples import DatasetExamples, TensorExamples
+from stakes.epochs import Epoch, History
+from stakes.loop import score
 from stakes.posteriors import Posterior
 from stakes.storage import read_tensors
-from stakes.training import score
 
 UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], ["a", "b", "c"], ["a", "b", "c"])
 QUICK = Training(epochs=6, batch_size=16, learning_rate=0.01, samples=4, checkpoint_seconds=0)

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stakes.decision import Decisions, decide, expected_utility
+from stakes.epochs import History, Training
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Categorical, NoisyCategorical
 from stakes.networks.mlp import MLP
@@ -21,16 +22,13 @@ from stakes.utility import Utility
 
 if TYPE_CHECKING:
     from stakes.artifact import SavedModel
-    from stakes.checkpoints import History
     from stakes.estimator import DecisionClassifier
-    from stakes.training import Training, fit
+    from stakes.training import fit
 
 # These bring Lightning, pandas and scikit-learn with them, and are imported when first used.
 _LATER = {
     "DecisionClassifier": "stakes.estimator",
-    "History": "stakes.checkpoints",
     "SavedModel": "stakes.artifact",
-    "Training": "stakes.training",
     "fit": "stakes.training",
 }
 

@@ -1,62 +1,18 @@
-"""What training has come to, and its way to disk and back after a kill."""
+"""What training has come to, its way to disk and back after a kill."""
 
-import math
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from stakes.epochs import Epoch, History
 from stakes.errors import StakesError
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
 from stakes.storage import flatten, read_tensors, unflatten, write_tensors
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one pass over the training data came to; what was not validated has no utility."""
-
-    number: int  # from 1
-    loss: float
-    utility: float | None = None  # mean on validation, under the optimal decision
-    nll: float | None = None
-
-
-@dataclass(frozen=True)
-class History:
-    """All the epochs, and the one whose weights the posterior ended with."""
-
-    epochs: tuple[Epoch, ...] = ()
-    best: int = 0  # number of the epoch; 0 before the first
-    select: Literal["utility", "nll"] = "utility"
-
-    @property
-    def best_utility(self) -> float | None:
-        return self.epochs[self.best - 1].utility if self.best else None
-
-    def with_epoch(self, epoch: Epoch) -> "History":
-        """A tie goes to the later epoch, which has learnt for longer; without any validation, so does all else."""
-        value = self._value(epoch)
-        best = self._value(self.epochs[self.best - 1]) if self.best else None
-        better = best is None or (value is not None and value >= best)
-        return replace(self, epochs=(*self.epochs, epoch), best=epoch.number if better else self.best)
-
-    def stalled(self, patience: int | None) -> bool:
-        """The last ``patience`` epochs brought none that was strictly better than all before."""
-        top, since = -math.inf, 0
-        for epoch in self.epochs:
-            value = self._value(epoch)
-            if value is not None and value > top:
-                top, since = value, epoch.number
-        return patience is not None and since > 0 and len(self.epochs) - since >= patience
-
-    def _value(self, epoch: Epoch) -> float | None:
-        if self.select == "utility":
-            return epoch.utility
-        return None if epoch.nll is None else -epoch.nll
 
 
 class TrainingState:

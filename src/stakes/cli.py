@@ -149,10 +149,10 @@ def fit(
     learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels. Each is
     tested deciding by the highest probability and by the costs, against gradient boosting for reference.
     """
+    from stakes.epochs import Training
     from stakes.methods import Recipe
     from stakes.tabular import arguments
     from stakes.tabular.task import CHECKPOINT_SECONDS, TableTask
-    from stakes.training import Training
 
     noise = arguments.label_noise(label_noise)
     training = Training(epochs, batch_size, learning_rate, patience=patience, checkpoint_seconds=CHECKPOINT_SECONDS)

@@ -16,10 +16,10 @@ from stakes.data.examples import TensorExamples
 from stakes.data.splits import split
 from stakes.data.values import as_text, encode_labels
 from stakes.decision import Decisions, decide
+from stakes.epochs import Training
 from stakes.errors import StakesError
 from stakes.methods import Noise, Recipe, method, train_model
 from stakes.threads import one_thread
-from stakes.training import Training
 from stakes.utility import Utility
 
 SMALLEST_SPLIT = 40  # with fewer rows all are trained on, and the last epoch is kept

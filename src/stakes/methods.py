@@ -1,6 +1,6 @@
 """Methods: the alternatives as values, and how a model for tables is built and trained with one of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -8,15 +8,15 @@ from typing import Any, Literal
 import torch
 
 from stakes import seeds
-from stakes.checkpoints import Epoch, History
 from stakes.data.examples import TensorExamples
+from stakes.epochs import Epoch, History, Training
 from stakes.errors import StakesError, listing
 from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
 from stakes.networks.mlp import MLP
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.posteriors import families
 from stakes.posteriors.base import Posterior
-from stakes.training import Training, fit
+from stakes.training import fit, fit_together
 from stakes.utility import Utility
 
 Noise = float | Literal["learnt"] | None
@@ -71,6 +71,33 @@ class Recipe:
     noise: Noise = None
 
 
+def train_models(
+    chosen: Method,
+    recipe: Recipe,
+    trains: Sequence[TensorExamples],
+    validations: Sequence[TensorExamples] | None,
+    utility: Utility,
+    seeds_of: Sequence[int],
+) -> list[tuple[Posterior, History]]:
+    """Train a model for tables for each seed, on its own examples; several of them in one go."""
+    if len(trains) == 1:
+        validation = validations[0] if validations else None
+        return [train_model(chosen, recipe, trains[0], validation, utility, seeds_of[0])]
+    posteriors = [
+        _posterior(chosen, recipe, train, utility, seed) for train, seed in zip(trains, seeds_of, strict=True)
+    ]
+    histories = fit_together(
+        posteriors,
+        chosen.objective(utility),
+        trains,
+        validations,
+        utility=utility,
+        config=recipe.training,
+        seeds_of=seeds_of,
+    )
+    return list(zip(posteriors, histories, strict=True))
+
+
 def train_model(
     chosen: Method,
     recipe: Recipe,
@@ -83,13 +110,7 @@ def train_model(
     progress: bool | Callable[[Epoch], None] = False,
 ) -> tuple[Posterior, History]:
     """Train one model for tables; goes on from ``checkpoint`` if that file exists."""
-    inputs, outputs = train.x.shape[1], len(utility.outcomes)
-    posterior = families.build(
-        recipe.posterior,
-        lambda: MLP(inputs, outputs, recipe.hidden, recipe.dropout),
-        chosen.likelihood(recipe.noise),
-        seed,
-    )
+    posterior = _posterior(chosen, recipe, train, utility, seed)
     history = fit(
         posterior,
         chosen.objective(utility),
@@ -103,6 +124,16 @@ def train_model(
         progress=progress,
     )
     return posterior, history
+
+
+def _posterior(chosen: Method, recipe: Recipe, train: TensorExamples, utility: Utility, seed: int) -> Posterior:
+    inputs, outputs = train.x.shape[1], len(utility.outcomes)
+    return families.build(
+        recipe.posterior,
+        lambda: MLP(inputs, outputs, recipe.hidden, recipe.dropout),
+        chosen.likelihood(recipe.noise),
+        seed,
+    )
 
 
 def predict(posterior: Posterior, x: torch.Tensor, samples: int, seed: int) -> torch.Tensor:

@@ -59,9 +59,14 @@ def recall(counts: Counts, utility: Utility) -> NDArray[np.float64]:
 
 def iou(counts: Counts, utility: Utility) -> NDArray[np.float64]:
     """(C,) intersection over union of each outcome and its right decision, over all that was counted."""
+    return _ratio(*overlaps(counts, utility))
+
+
+def overlaps(counts: Counts, utility: Utility) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(..., D, C) -> (..., C)`` twice: the intersection and the union of each outcome and its right decision."""
     best = utility.best_response
-    right = counts[best, np.arange(counts.shape[1])]
-    return _ratio(right, counts.sum(0) + counts.sum(1)[best] - right)
+    both = counts[..., best, np.arange(counts.shape[-1])]
+    return both, counts.sum(-2) + counts.sum(-1)[..., best] - both
 
 
 # From probabilities --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from stakes.decision import chosen_rows, expected_utility
 from stakes.errors import StakesError
-from stakes.posteriors.base import Posterior, evaluating
+from stakes.posteriors.base import Posterior
 from stakes.utility import Utility
 
 Refresh = Literal["step", "epoch", "running"]
@@ -144,7 +144,7 @@ class LossCalibrated(Objective):
         if self.refresh != "epoch" or self.weight == 0:
             return
         for index, x in batches:
-            choice = self._best(self._predictive(posterior, x), index)
+            choice = self._best(posterior.mean_probs(x, self.samples), index)
             memory = self._room(index, choice.shape[1:], torch.int16)
             memory[index.to(memory.device)] = choice.to(memory)
 
@@ -158,18 +158,13 @@ class LossCalibrated(Objective):
     def _decisions(self, posterior: Posterior, x: Tensor, log_probs: Tensor, index: Tensor | None) -> Tensor:
         """(B, ...) the decision for each example of the batch."""
         if self.refresh == "step":
-            return self._best(self._predictive(posterior, x), index)
+            return self._best(posterior.mean_probs(x, self.samples), index)
         index = self._required(index)
         if self.refresh == "epoch":
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
             return self._memory[index.to(self._memory.device)].to(x.device, torch.int64)
         return self._best(self._running_mean(log_probs.exp().mean(0), index), index)
-
-    @torch.no_grad()
-    def _predictive(self, posterior: Posterior, x: Tensor) -> Tensor:
-        with evaluating(posterior):
-            return posterior.log_probs(x, self.samples).exp().mean(0)
 
     def _running_mean(self, probs: Tensor, index: Tensor) -> Tensor:
         memory = self._room(index, probs.shape[1:], torch.float16)

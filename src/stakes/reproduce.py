@@ -97,7 +97,8 @@ def _data_folder() -> str:
 
 def _run(experiment: Any, folder: Path, options: dict[str, Any]) -> None:
     start = time.monotonic()
-    with _progress(len(experiment.cells())) as report:
+    fits = sum(len(cell.seeds) for cell in experiment.cells())
+    with _progress(fits) as report:
         run(
             experiment,
             folder,
@@ -106,7 +107,7 @@ def _run(experiment: Any, folder: Path, options: dict[str, Any]) -> None:
             force=options["force"],
             report=report,
         )
-    typer.echo(f"{folder}: {len(experiment.cells())} fits, {time.monotonic() - start:.0f} s", err=True)
+    typer.echo(f"{folder}: {fits} fits, {time.monotonic() - start:.0f} s", err=True)
     _draw(folder)
 
 
@@ -134,9 +135,9 @@ def _progress(total: int) -> Iterator[Callable[[Any, Any], None]]:
             nonlocal done
             if event not in ("done", "known"):
                 return
-            done += 1
+            before, done = done, done + len(cell.seeds)
             bar.update(task, completed=done, description=str(cell))
-            if not watched and done * 10 // total > (done - 1) * 10 // total:
+            if not watched and done * 10 // total > before * 10 // total:
                 typer.echo(f"  {done} of {total} fits", err=True)
 
         yield report

@@ -45,12 +45,31 @@ def test_images_and_labels_are_paired_equalised_and_resized(stand_in: Path) -> N
 
 
 @counts_differ
-def test_a_mirrored_image_is_an_example_of_its_own(stand_in: Path) -> None:
-    found = read_roads(stand_in, "train", (16, 24), mirror=True)
-    assert len(found) == 12
-    (batch,) = found.batches(torch.tensor([4, 10]), 2)
-    torch.testing.assert_close(batch.x[1], batch.x[0].flip(-1))
-    assert torch.equal(batch.labels[1], batch.labels[0].flip(-1))
+def test_mirrored_crops_are_examples_of_their_own(stand_in: Path) -> None:
+    plain = read_roads(stand_in, "train", (16, 24))
+    found = read_roads(stand_in, "train", (16, 24), crops=2)
+    assert len(found) == 18
+    assert torch.equal(found.images[::3], plain.images)
+    assert torch.equal(found.labels[::3], plain.labels)
+    assert not torch.equal(found.labels[1], found.labels[2])
+    # What is red is still Sky: image and labels were cut and mirrored alike.
+    red = found.images[1::3, 0] > 200
+    assert float((found.labels[1::3][red] == CLASSES.index("Sky")).float().mean()) > 0.8
+    again = read_roads(stand_in, "train", (16, 24), crops=2)
+    assert torch.equal(found.images, again.images)
+
+
+@counts_differ
+def test_a_crop_shows_its_part_of_the_image_mirrored(tmp_path: Path) -> None:
+    for part in ("train", "trainannot"):
+        (tmp_path / part).mkdir()
+    ramp = np.tile(np.arange(120, dtype=np.uint8), (80, 1)) // 12  # columns of 0 to 9
+    Image.fromarray(np.repeat(20 * ramp[..., None], 3, 2)).save(tmp_path / "train" / "a.png")
+    Image.fromarray(ramp).save(tmp_path / "trainannot" / "a.png")
+    _, crop = read_roads(tmp_path, "train", (80, 120), crops=1).labels
+    steps = crop[0].long().diff()
+    assert (steps <= 0).all(), "mirrored, the ramp falls"
+    assert 8 <= len(crop.unique()) <= 10, "at least 0.8 of the sides"
 
 
 def test_the_utility_is_the_papers_table_4() -> None:

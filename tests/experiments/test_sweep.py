@@ -30,19 +30,19 @@ class Counting:
 
     def cells(self) -> list[Cell]:
         return [
-            Cell.of(protocol="fair", seed=seed, method=m)
-            for seed in range(self.seeds)
-            for m in ("standard", "weighted")
+            Cell.of(seed, protocol="fair", method=m) for seed in range(self.seeds) for m in ("standard", "weighted")
         ]
 
     def run_cell(self, cell: Cell, report: object) -> list[dict]:
-        if cell["seed"] == self.fail_at:
+        (seed,) = cell.seeds
+        if seed == self.fail_at:
             raise RuntimeError("pulled the plug")
-        place = Path(self.folder) / f"{cell['method']}-{cell['seed']}"
+        place = Path(self.folder) / f"{cell['method']}-{seed}"
         place.write_text(place.read_text() + "x" if place.exists() else "x")
-        utility = cell["seed"] + (0.5 if cell["method"] == "weighted" else 0.0)
+        utility = seed + (0.5 if cell["method"] == "weighted" else 0.0)
         return [
-            {**dict(cell.axes), "rule": rule, "utility": utility, "accuracy": 1.0} for rule in ("argmax", "optimal")
+            {**dict(cell.axes), "seed": seed, "rule": rule, "utility": utility, "accuracy": 1.0}
+            for rule in ("argmax", "optimal")
         ]
 
 

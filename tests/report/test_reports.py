@@ -13,6 +13,7 @@ from stakes import Utility
 from stakes.comparison import Comparison, Run, summarise
 from stakes.data.encoding import NumericColumn, TableEncoder
 from stakes.data.examples import TensorExamples
+from stakes.epochs import Epoch
 from stakes.files import write_json
 from stakes.report import figures
 from stakes.report.console import print_comparison, verdict
@@ -22,7 +23,6 @@ from stakes.storage import write_tensors
 from stakes.tabular.fitting import PreparedTable, Problem
 from stakes.tabular.folder import RunFolder
 from stakes.tabular.task import Fit, TableTask
-from stakes.training import Epoch
 
 ODD = ("</script><b>|x", "$a_{b}^$ `c` *d* \\ [e](f)", "日本\r\n# h")
 

@@ -72,11 +72,11 @@ def costs(patients: Path) -> Path:
 @pytest.fixture(scope="session")
 def run_folder(patients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on the patients, with decisions that are not the outcomes."""
+    from stakes.epochs import Training
     from stakes.methods import Recipe
     from stakes.tabular.fitting import fit_table
     from stakes.tabular.folder import RunFolder
     from stakes.tabular.task import TableTask
-    from stakes.training import Training
 
     recipe = Recipe(hidden=(8,), samples=20, training=Training(epochs=12, batch_size=16, learning_rate=0.03))
     task = TableTask(patients, "diagnosis", patients.parent / "actions.csv", recipe=recipe)

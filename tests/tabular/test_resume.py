@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from patient_tables import COSTS, HEADER, patient_rows, write_csv
 
+from stakes.epochs import Epoch, Training
 from stakes.methods import Recipe
 from stakes.tabular import fitting
 from stakes.tabular.folder import RunFolder
 from stakes.tabular.task import Fit, TableTask
-from stakes.training import Epoch, Training
 
 STAKES = [sys.executable, "-c", "from stakes.cli import main; main()"]
 SAME = ("summary.json", "results.jsonl", "report.md", "model/model.json", "model/weights.safetensors")

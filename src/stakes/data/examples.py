@@ -1,7 +1,7 @@
 """Training examples by position: tensors in memory, or any map-style dataset."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -60,11 +60,45 @@ class TensorExamples(Examples):
             weights = None if self.weights is None else self.weights[index]
             yield Batch(index, self.x[index], self.labels[index], weights)
 
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        for rows in torch.split(torch.arange(len(self)), self.block(batch_size)):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)  # a view, where an index would copy
+            yield Batch(rows, self.x[part], self.labels[part], None if self.weights is None else self.weights[part])
+
     def block(self, batch_size: int) -> int:
         return max(batch_size, min(IN_MEMORY_BLOCK, IN_MEMORY_NUMBERS // self.x[0].numel()))
 
     def subset(self, rows: Tensor) -> "TensorExamples":
         return TensorExamples(self.x[rows], self.labels[rows], None if self.weights is None else self.weights[rows])
+
+
+class StackedExamples(Examples):
+    """The examples of K models side by side: row i holds one of each, ``x (B, K, ...)`` and ``labels (B, K)``.
+
+    Each model has its own random order of rows, so that no two see the same batches.
+    """
+
+    def __init__(self, sets: Sequence[TensorExamples], orders: Sequence[Tensor]) -> None:
+        if len({len(one) for one in sets}) != 1 or any(one.weights is not None for one in sets):
+            raise StakesError("expected as many examples, without weights, for every model that is trained together")
+        shared = all(one.x is sets[0].x for one in sets)
+        self._x = sets[0].x if shared else torch.cat([one.x for one in sets])
+        self._labels = torch.cat([one.labels for one in sets])
+        self._orders = torch.stack(list(orders))  # (K, N)
+        self._starts = torch.arange(len(sets)).unsqueeze(1) * len(sets[0])  # of a model's rows in what was joined
+        self._x_starts = self._starts * (not shared)
+
+    def __len__(self) -> int:
+        return self._orders.shape[1]
+
+    def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
+        for index in torch.split(order, size):
+            own = self._orders[:, index]  # (K, B)
+            x, labels = self._x[own + self._x_starts], self._labels[own + self._starts]
+            yield Batch(index, x.transpose(0, 1), labels.T, None)
+
+    def block(self, batch_size: int) -> int:
+        return batch_size
 
 
 class DatasetExamples(Examples):

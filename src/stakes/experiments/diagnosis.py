@@ -9,13 +9,13 @@ from stakes import seeds
 from stakes.data import diagnosis
 from stakes.data.examples import TensorExamples
 from stakes.decision import decide
-from stakes.experiments.protocols import checked_protocol, paper_method
+from stakes.epochs import Training
+from stakes.experiments.protocols import checked_protocol, groups, paper_method
 from stakes.experiments.scoring import rows_of
 from stakes.experiments.sweep import ALL_METHODS, Cell, Row
-from stakes.methods import Method, Recipe, method, predict, train_model
+from stakes.methods import Method, Recipe, method, predict, train_models
 from stakes.parallel import Report
 from stakes.posteriors.base import Posterior
-from stakes.training import Training
 from stakes.utility import Utility
 
 TRANSITION_STEPS = 41
@@ -44,6 +44,7 @@ class Diagnosis:
     learning_rate: float = 1e-3
     decision_samples: int = 10
     test_samples: int = 100
+    together: int = 50  # seeds whose networks are trained in one go
 
     @classmethod
     def preset(cls, name: str) -> Self:
@@ -58,30 +59,37 @@ class Diagnosis:
 
     def cells(self) -> list[Cell]:
         return [
-            Cell.of(protocol=self.protocol, corrupted=corrupted, seed=seed, method=name)
+            Cell.of(*group, protocol=self.protocol, corrupted=corrupted, method=name)
             for corrupted in self.corrupted
-            for seed in range(self.seeds)
+            for group in groups(self.seeds, self.together)
             for name in self.methods
         ]
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
-        corrupted, seed = cell["corrupted"], cell["seed"]
-        train = _examples(diagnosis.patients(diagnosis.TRAIN_PER_CLASS, corrupted, seed, "train"))
-        held_out = _examples(diagnosis.patients(diagnosis.TRAIN_PER_CLASS, corrupted, seed, "validation"))
-        test = _examples(diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test"))
-        validation = held_out if self.protocol == "fair" else None
+        corrupted, per_class = cell["corrupted"], diagnosis.TRAIN_PER_CLASS
+        trains, validations = (
+            [_examples(diagnosis.patients(per_class, corrupted, seed, part)) for seed in cell.seeds]
+            for part in ("train", "validation")
+        )
         recipe = Recipe(
             hidden=(self.hidden,),
             dropout=self.dropout,
             posterior={"family": "dropout", "lengthscale": self.lengthscale},
             training=Training(self.epochs, self.batch_size, self.learning_rate, patience=None, validate_every=5),
             samples=self.test_samples,
-            noise=corrupted / diagnosis.TRAIN_PER_CLASS,
+            noise=corrupted / per_class,
         )
-        posterior, _ = train_model(self._method(cell["method"]), recipe, train, validation, paper_utility(), seed)
-        probs = predict(posterior, test.x, self.test_samples, seed)
-        extra = {"transition": _transition(posterior, self.test_samples, seed)} if seed == 0 else {}
-        return rows_of(cell, probs, test.labels, paper_utility(), **extra)
+        chosen, utility = self._method(cell["method"]), paper_utility()
+        models = train_models(
+            chosen, recipe, trains, validations if self.protocol == "fair" else None, utility, cell.seeds
+        )
+        rows = []
+        for seed, (posterior, _) in zip(cell.seeds, models, strict=True):
+            test = _examples(diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test"))
+            probs = predict(posterior, test.x, self.test_samples, seed)
+            extra = {"transition": _transition(posterior, self.test_samples, seed)} if seed == 0 else {}
+            rows += rows_of(cell, seed, probs, test.labels, utility, **extra)
+        return rows
 
     def _method(self, name: str) -> Method:
         weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]

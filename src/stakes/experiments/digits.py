@@ -12,12 +12,12 @@ from stakes import seeds
 from stakes.data.digits import CLASSES, read_digits
 from stakes.data.examples import TensorExamples
 from stakes.data.noise import redraw_uniformly
-from stakes.experiments.protocols import checked_protocol, paper_method
+from stakes.epochs import Training
+from stakes.experiments.protocols import checked_protocol, groups, paper_method
 from stakes.experiments.scoring import rows_of
 from stakes.experiments.sweep import ALL_METHODS, Cell, Row
-from stakes.methods import Method, Recipe, method, predict, train_model
+from stakes.methods import Method, Recipe, method, predict, train_models
 from stakes.parallel import Report
-from stakes.training import Training
 from stakes.utility import Utility
 
 PART = 2_500  # the first so many images train, the next so many (clean) validate
@@ -47,6 +47,7 @@ class Digits:
     learning_rate: float = 1e-3
     decision_samples: int = 10
     test_samples: int = 10
+    together: int = 10  # seeds whose networks are trained in one go
 
     @classmethod
     def preset(cls, name: str) -> Self:
@@ -62,19 +63,16 @@ class Digits:
 
     def cells(self) -> list[Cell]:
         return [
-            Cell.of(protocol=self.protocol, noise=noise, units=units, seed=seed, method=name)
+            Cell.of(*group, protocol=self.protocol, noise=noise, units=units, method=name)
             for noise in self.noise
             for units in self.units
-            for seed in range(self.seeds)
+            for group in groups(self.seeds, self.together)
             for name in self.methods
         ]
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
-        noise, units, seed = cell["noise"], cell["units"], cell["seed"]
         train, validation, test = _parts(self.data)
-        generator = seeds.numpy_generator(seed, "label noise", str(noise))
-        corrupted = generator.permutation(PART)[: round(noise * PART)]
-        labels = redraw_uniformly(train.labels.numpy(), np.sort(corrupted), CLASSES, generator)
+        noisy = [_with_noise(train, cell["noise"], seed) for seed in cell.seeds]
         training = Training(
             self.epochs,
             self.batch_size,
@@ -84,18 +82,21 @@ class Digits:
             select="utility" if self.protocol == "fair" else "nll",
         )
         recipe = Recipe(
-            hidden=(units,),
+            hidden=(cell["units"],),
             dropout=self.dropout,
             posterior={"family": "dropout", "lengthscale": self.lengthscale},
             training=training,
             samples=self.test_samples,
-            noise=noise,
+            noise=cell["noise"],
         )
-        noisy = TensorExamples(train.x, torch.from_numpy(labels))
         chosen, utility = self._method(cell["method"]), paper_utility()
-        posterior, history = train_model(chosen, recipe, noisy, validation, utility, seed)
-        probs = predict(posterior, test.x, self.test_samples, seed)
-        return rows_of(cell, probs, test.labels, utility, best_epoch=history.best)
+        validations = [validation] * len(noisy)
+        models = train_models(chosen, recipe, noisy, validations, utility, cell.seeds)
+        rows = []
+        for seed, (posterior, history) in zip(cell.seeds, models, strict=True):
+            probs = predict(posterior, test.x, self.test_samples, seed)
+            rows += rows_of(cell, seed, probs, test.labels, utility, best_epoch=history.best)
+        return rows
 
     def _method(self, name: str) -> Method:
         weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
@@ -108,6 +109,14 @@ def paper_utility() -> Utility:
     for digit in FAVOURED:
         utility = utility.with_row(digit, 0.3)
     return utility
+
+
+def _with_noise(train: TensorExamples, noise: float, seed: int) -> TensorExamples:
+    """The same images, a share of their labels redrawn uniformly."""
+    generator = seeds.numpy_generator(seed, "label noise", str(noise))
+    corrupted = np.sort(generator.permutation(len(train))[: round(noise * len(train))])
+    labels = redraw_uniformly(train.labels.numpy(), corrupted, CLASSES, generator)
+    return TensorExamples(train.x, torch.from_numpy(labels))
 
 
 @lru_cache(maxsize=1)

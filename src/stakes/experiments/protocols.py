@@ -16,6 +16,13 @@ def checked_protocol(protocol: str) -> None:
         raise StakesError(f"expected the protocol 'fair' or 'authors', but got {protocol!r}")
 
 
+def groups(seeds: int, together: int) -> list[range]:
+    """The seeds from 0, in groups of models that are trained together."""
+    if together < 1:
+        raise StakesError(f"expected at least one model to be trained at a time, but got together={together}")
+    return [range(first, min(first + together, seeds)) for first in range(0, seeds, together)]
+
+
 def paper_method(name: str, protocol: str, weights: Sequence[float], samples: int) -> Method:
     """A method as an experiment uses it: with the paper's class weights, and decisions as the protocol takes them.
 

@@ -1,19 +1,23 @@
 """Section 6: what every pixel of a street is, on CamVid with SegNet-Basic (figures 1 and 6; tables 2, 3, 4)."""
 
 import base64
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
 from stakes import metrics, seeds
 from stakes.data.roads import CLASSES, RoadExamples, check_roads, read_roads
 from stakes.decision import RULES, decide, expected_utility
+from stakes.epochs import Training
 from stakes.errors import StakesError
 from stakes.experiments.protocols import checked_protocol
 from stakes.experiments.sweep import PAPER_METHODS, Cell, Row
@@ -22,8 +26,8 @@ from stakes.networks.segnet import SegNet
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.parallel import Report
 from stakes.posteriors import families
-from stakes.posteriors.base import Posterior
-from stakes.training import Training, fit
+from stakes.posteriors.base import Draws, Posterior
+from stakes.training import fit
 from stakes.utility import Utility
 
 RIGHT = 0.8
@@ -56,12 +60,13 @@ class Roads:
     batch_size: int = 4
     learning_rate: float = 1e-3
     momentum: float = 0.8
+    crops: int = 0  # mirrored crops of each training image, beside the image itself
     test_samples: int = 10
     threads: int = 1
 
     @classmethod
     def preset(cls, name: str) -> Self:
-        return cls() if name == "paper" else cls(size="96x128", width=0.5, epochs=15, batch_size=8)
+        return cls() if name == "paper" else cls(size="96x128", width=0.5, epochs=15, batch_size=8, crops=1)
 
     def __post_init__(self) -> None:
         checked_protocol(self.protocol)
@@ -81,23 +86,31 @@ class Roads:
 
     def cells(self) -> list[Cell]:
         return [
-            Cell.of(protocol=self.protocol, size=self.size, width=self.width, seed=seed, method=name)
+            Cell.of(seed, protocol=self.protocol, size=self.size, width=self.width, method=name)
             for seed in range(self.seeds)
             for name in self.methods
         ]
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
         torch.set_num_threads(self.threads)
-        train, validation, test = _parts(self.data, self.shape())
-        posterior = self._posterior(cell["seed"])
+        train, validation, test = _parts(self.data, self.shape(), self.crops)
+        (seed,) = cell.seeds
+        posterior = self._posterior(seed)
         history = self._train(posterior, cell, train, validation, report)
-        draws = posterior.draw(self.test_samples, seeds.derive(cell["seed"], "predict"))
+        draws = posterior.draw(self.test_samples, seeds.derive(seed, "predict"))
         counts, randomised = _stream(draws, test, self.batch_size)
-        maps = _maps(draws, test) if cell["seed"] == 0 else {}
         rows = []
         for place, rule in enumerate(RULES):
-            worth = _scores(counts[place], randomised)
-            rows.append({**dict(cell.axes), "rule": rule, **worth, "best_epoch": history, **maps})
+            shared = {
+                **dict(cell.axes),
+                "seed": seed,
+                "rule": rule,
+                "best_epoch": history,
+                "randomised_utility": randomised,
+            }
+            rows.append({**shared, **_scores(counts[place])})
+        if seed == 0:
+            rows[-1]["maps"] = _maps(draws, test)
         return rows
 
     def _posterior(self, seed: int) -> Posterior:
@@ -125,7 +138,7 @@ class Roads:
             None if runs_on else validation,
             utility=road_utility(),
             config=config,
-            seed=cell["seed"],
+            seed=cell.seeds[0],
             progress=report,
         )
         return history.best
@@ -154,17 +167,17 @@ def road_weights() -> list[float]:
 
 
 @lru_cache(maxsize=1)
-def _parts(folder: str, size: tuple[int, int]) -> tuple[RoadExamples, RoadExamples, RoadExamples]:
-    """Training images (each mirrored too), validation and test images; decoded once in a process."""
+def _parts(folder: str, size: tuple[int, int], crops: int) -> tuple[RoadExamples, RoadExamples, RoadExamples]:
+    """Training images (and crops of them), validation and test images; decoded once in a process."""
     place = Path(folder)
     return (
-        read_roads(place, "train", size, mirror=True),
+        read_roads(place, "train", size, crops=crops),
         read_roads(place, "val", size),
         read_roads(place, "test", size),
     )
 
 
-def _stream(draws: Any, test: RoadExamples, batch_size: int) -> tuple[NDArray[np.int64], float]:
+def _stream(draws: Draws, test: RoadExamples, batch_size: int) -> tuple[NDArray[np.int64], float]:
     """Confusion counts (rules, images, D, C) and the utility of deciding at random by the probabilities."""
     utility = road_utility()
     counts: list[list[NDArray[np.int64]]] = [[] for _ in RULES]
@@ -181,34 +194,43 @@ def _stream(draws: Any, test: RoadExamples, batch_size: int) -> tuple[NDArray[np
     return np.array(counts), randomised / pixels
 
 
-def _scores(counts: NDArray[np.int64], randomised: float) -> Row:
-    """Of one rule, from counts by image: over all pixels, and by image for intervals and the authors' IOU."""
+def _scores(counts: NDArray[np.int64]) -> Row:
+    """Of one rule, from counts by image: over all pixels, and what intervals over images are made from."""
     utility, total = road_utility(), counts.sum(0)
-    by_image = np.array([metrics.iou(found, utility) for found in counts])
-    seen = ~np.isnan(by_image)
-    image_iou = np.where(seen, by_image, 0).sum(0) / np.maximum(seen.sum(0), 1)
     iou = np.nan_to_num(metrics.iou(total, utility))
+    hits, unions = metrics.overlaps(counts, utility)  # (images, C) each
     return {
         "utility": metrics.realised_utility(total, utility),
         "accuracy": metrics.accuracy(total, utility),
-        "iou": iou.tolist(),
+        "iou": iou.round(6).tolist(),
         "mean_iou": float(iou.mean()),
-        "image_iou": image_iou.tolist(),
-        "randomised_utility": randomised,
         "image_utilities": [round(metrics.realised_utility(found, utility), 5) for found in counts],
+        "image_hits": hits.tolist(),
+        "image_unions": unions.tolist(),
         "confusion": total.tolist(),
     }
 
 
-def _maps(draws: Any, test: RoadExamples) -> dict[str, Any]:
-    """For the test image with most of a class, the expected utility of that class at every pixel, as bytes."""
+def _maps(draws: Draws, test: RoadExamples) -> dict[str, dict[str, str]]:
+    """For the test image with most of a class: the image, where the class is, and what deciding for it is worth."""
     found = {}
     for name, place in _shown_images(test):
         probs = draws(next(test.batches(torch.tensor([place]), 1)).x).mean_probs()[0]
         worth = expected_utility(probs, road_utility())[..., CLASSES.index(name)] / RIGHT
-        encoded = base64.b64encode((255 * worth.clamp(0, 1)).byte().cpu().numpy().tobytes()).decode()
-        found[name] = {"image": place, "utility": encoded}
-    return {"maps": found}
+        pictures = {
+            "image": test.images[place].permute(1, 2, 0),
+            "truth": 255 * (test.labels[place] == CLASSES.index(name)),
+            "utility": 255 * worth.clamp(0, 1).cpu(),
+        }
+        found[name] = {what: _webp(picture) for what, picture in pictures.items()}
+    return found
+
+
+def _webp(picture: Tensor) -> str:
+    """(H, W) or (H, W, 3) from 0 to 255, lossless, as text."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture.byte().numpy()).save(buffer, "WEBP", lossless=True)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _shown_images(test: RoadExamples) -> Iterator[tuple[str, int]]:

@@ -1,7 +1,6 @@
 """Sweeps: many cells, each a few rows, appended as they finish, so that an interrupted sweep goes on."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -25,19 +24,24 @@ PAPER_METHODS = ("standard", "weighted", "calibrated")
 
 @dataclass(frozen=True)
 class Cell:
-    """One model to train: its place in the sweep, by name."""
+    """What is run in one piece: a place in the sweep, by name, and the seeds of the models that are trained there."""
 
     axes: tuple[tuple[str, Any], ...]
+    seeds: tuple[int, ...]
 
     @classmethod
-    def of(cls, **axes: Any) -> "Cell":
-        return cls(tuple(axes.items()))
+    def of(cls, *seeds: int, **axes: Any) -> "Cell":
+        return cls(tuple(axes.items()), seeds)
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.axes)[name]
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.axes)
+
+    def models(self) -> list[str]:
+        """A key for each of its models, which its rows have in common with each other and with no other's."""
+        return [_key({**dict(self.axes), "seed": seed}, self) for seed in self.seeds]
 
 
 class Experiment(Protocol):
@@ -51,7 +55,7 @@ class Experiment(Protocol):
     def cells(self) -> list[Cell]: ...
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
-        """The rows of one cell; each names the cell's axes, the rule, the utility and the accuracy."""
+        """The rows of one cell; each names the cell's axes, the seed, the rule, the utility and the accuracy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +106,15 @@ def run(
     _claim(experiment, folder, resumable=not force)
     cells = experiment.cells()
     done = _keep_whole_cells(rows_file, cells)
-    waiting = [cell for cell in cells if cell.axes not in done]
-    for cell in cells:
-        if cell.axes in done:
-            report(cell, "known")
+    for cell in done:
+        report(cell, "known")
+    waiting = [cell for cell in cells if cell not in done]
+    owners = {key: cell for cell in cells for key in cell.models()}
     with rows_file.open("a", encoding="utf-8") as file:
         for rows in side_by_side(experiment.run_cell, waiting, workers=workers, backend=backend, report=report):
             file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
             file.flush()
-            report(Cell(_key(rows[0], cells[0])), "done")
+            report(owners[_key(rows[0], cells[0])], "done")
     _keep_whole_cells(rows_file, cells)
     return Result.load(folder)
 
@@ -118,6 +122,7 @@ def run(
 def _claim(experiment: Experiment, folder: Path, resumable: bool) -> None:
     """Write the config, or refuse a folder that holds another sweep."""
     settings = {"experiment": experiment.name, **json.loads(json.dumps(asdict(experiment), default=str))}  # type: ignore[call-overload]
+    settings.pop("data", None)  # where the files are on this machine is no property of the sweep
     file = folder / "config.json"
     if resumable and file.exists():
         before = read_json(file)
@@ -143,19 +148,19 @@ def _read_rows(path: Path) -> Iterator[Row]:
         yield row
 
 
-def _key(row: Row, like: Cell) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, row[name]) for name, _ in like.axes)
+def _key(row: Row, like: Cell) -> str:
+    return repr([row[name] for name, _ in like.axes] + [row["seed"]])
 
 
-def _keep_whole_cells(path: Path, cells: Sequence[Cell]) -> set[tuple[tuple[str, Any], ...]]:
+def _keep_whole_cells(path: Path, cells: Sequence[Cell]) -> list[Cell]:
     """The cells that have all their rows; the file holds just these after, in the order of the sweep.
 
     So it does not depend on who finished first, and what a kill tore off runs again.
     """
-    order = {cell.axes: place for place, cell in enumerate(cells)}
-    rows = list(_read_rows(path)) if path.exists() else []
-    counts = Counter(_key(row, cells[0]) for row in rows)
-    whole = {key for key, count in counts.items() if count == len(RULES) and key in order}
-    kept = sorted((row for row in rows if _key(row, cells[0]) in whole), key=lambda row: order[_key(row, cells[0])])
+    found: dict[str, list[Row]] = {}
+    for row in _read_rows(path) if path.exists() else ():
+        found.setdefault(_key(row, cells[0]), []).append(row)
+    whole = [cell for cell in cells if all(len(found.get(key, ())) == len(RULES) for key in cell.models())]
+    kept = [row for cell in whole for key in cell.models() for row in found[key]]
     write_text(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in kept))
     return whole

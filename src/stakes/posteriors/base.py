@@ -36,6 +36,15 @@ class Posterior(nn.Module, ABC):
     def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
         """``(S, B, ..., C)`` log p(outcome), differentiable, with fresh randomness for every example."""
 
+    @torch.no_grad()
+    def mean_probs(self, x: Tensor, samples: int) -> Tensor:
+        """``(B, ..., C)`` the mean of fresh draws in eval mode: what decisions during training are taken from.
+
+        Unlike `log_probs`, a draw may be shared by all the examples, where that is cheaper.
+        """
+        with evaluating(self):
+            return self.log_probs(x, samples).exp().mean(0)
+
     @abstractmethod
     def kl(self) -> Tensor:
         """KL(q || prior) in nats for the whole network; divide it by the number of examples."""
@@ -216,8 +225,8 @@ def weight_matrices(module: nn.Module) -> list[nn.Parameter]:
 
 def squared_norm(weights: Sequence[Tensor]) -> Tensor:
     """The sum of squares over all weights."""
-    flat = [weight.flatten() for weight in weights]
-    return sum((weight.dot(weight) for weight in flat[1:]), flat[0].dot(flat[0])) if flat else torch.zeros(())
+    squares = [weight.square().sum() for weight in weights]
+    return sum(squares[1:], squares[0]) if squares else torch.zeros(())
 
 
 def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:

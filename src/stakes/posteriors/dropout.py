@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from stakes.posteriors.base import (
     Posterior,
     Stacks,
     device_of,
+    evaluating,
     largest_activation,
     over_draws,
     repeated,
@@ -65,6 +67,13 @@ class MCDropout(Posterior):
         require_samples(samples)
         with _active(_dropout_layers(self.network)):
             return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
+
+    @torch.no_grad()
+    def mean_probs(self, x: Tensor, samples: int) -> Tensor:
+        """A draw is one thinned network, as in `draw`: a mask for all examples, so that few numbers are random."""
+        require_samples(samples)
+        with evaluating(self), _one_mask_each(_dropout_layers(self.network)):
+            return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples).exp_().mean(0)
 
     def kl(self) -> Tensor:
         return self.lengthscale**2 * self._keep / 2 * squared_norm(weight_matrices(self.network))
@@ -143,13 +152,7 @@ class _Site(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mask = self.board.mask(self, x)
-        if mask is None:
-            return x
-        p = self.layer.p
-        if isinstance(self.layer, _ALPHA):
-            a: float = ((1 - p) * (1 + p * _ALPHA_DROPPED**2)) ** -0.5
-            return x * (a * mask) + a * _ALPHA_DROPPED * (1 - mask - p)
-        return x * (mask / (1 - p) if p < 1 else mask)
+        return x if mask is None else _thinned(self.layer, x, mask)
 
 
 class _Board:
@@ -175,9 +178,22 @@ class _Board:
         self._calls[site.name] += 1
         if self._masks is not None:
             return self._masks[key]
-        shape = torch.Size([x.shape[1], *[1] * (x.ndim - 2)]) if isinstance(site.layer, _BY_CHANNEL) else x.shape[1:]
-        self.seen[key] = site.layer, shape, x.dtype
+        self.seen[key] = site.layer, _mask_shape(site.layer, x), x.dtype
         return None
+
+
+def _mask_shape(layer: _DropoutNd, x: Tensor) -> torch.Size:
+    """Of a mask that all examples share."""
+    return torch.Size([x.shape[1], *[1] * (x.ndim - 2)]) if isinstance(layer, _BY_CHANNEL) else x.shape[1:]
+
+
+def _thinned(layer: _DropoutNd, x: Tensor, mask: Tensor) -> Tensor:
+    """What the layer makes of ``x`` where its mask is 1 for what stays, and 0 for what is dropped."""
+    p = layer.p
+    if isinstance(layer, _ALPHA):
+        a: float = ((1 - p) * (1 + p * _ALPHA_DROPPED**2)) ** -0.5
+        return x * (a * mask) + a * _ALPHA_DROPPED * (1 - mask - p)
+    return x * (mask / (1 - p) if p < 1 else mask)
 
 
 def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
@@ -206,3 +222,20 @@ def _active(layers: Sequence[_DropoutNd]) -> Iterator[None]:
     finally:
         for layer in quiet:
             layer.training = False
+
+
+@contextmanager
+def _one_mask_each(layers: Sequence[_DropoutNd]) -> Iterator[None]:
+    """Inside, each call of a dropout layer draws one fresh mask for all examples."""
+
+    def forward(layer: _DropoutNd, x: Tensor) -> Tensor:
+        mask = (torch.rand(_mask_shape(layer, x), device=x.device) >= layer.p).to(x.dtype)
+        return _thinned(layer, x, mask)
+
+    for layer in layers:
+        layer.__dict__["forward"] = partial(forward, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["forward"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from stakes.checkpoints import Epoch
 from stakes.comparison import REFERENCE
+from stakes.epochs import Epoch
 from stakes.tabular.fitting import Event, Listener
 from stakes.tabular.task import Fit, TableTask
 

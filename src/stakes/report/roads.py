@@ -1,13 +1,16 @@
 """Figures 1 and 6 and tables 2 and 3 of the paper, from a saved Result."""
 
 import base64
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from stakes.data.roads import CLASSES, read_roads
+from stakes.data.roads import CLASSES
+from stakes.experiments.roads import RIGHT
 from stakes.experiments.sweep import Result
 from stakes.files import write_text
 from stakes.metrics import Interval, bootstrap, paired_difference
@@ -20,10 +23,9 @@ def road_figures(result: Result, folder: Path) -> list[Path]:
     """The tables as Markdown, and the utility maps if the images are at hand; the files written."""
     tables = folder / "tables.md"
     write_text(tables, _tables(result))
-    place = Path(result.config["data"])
-    if not place.is_dir() or not any(row["seed"] == 0 for row in result.rows):
+    if not any("maps" in row for row in result.rows):
         return [tables]
-    return [tables, _utility_maps(result, folder / "utility_maps.png", place)]
+    return [tables, _utility_maps(result, folder / "utility_maps.png")]
 
 
 def _tables(result: Result) -> str:
@@ -47,7 +49,7 @@ def _tables(result: Result) -> str:
     ]
     for title, key in (
         ("Table 3: IOU over all pixels, optimal decisions", "iou"),
-        ("The authors' mean of each image's IOU", "image_iou"),
+        ("The authors' mean of each image's IOU", "image_hits"),
     ):
         lines += [
             "",
@@ -72,23 +74,20 @@ def _signed(value: Interval) -> str:
     return f"{value.mean:+.4f} ({value.low:+.4f} to {value.high:+.4f})"
 
 
-def _utility_maps(result: Result, path: Path, data: Path) -> Path:
+def _utility_maps(result: Result, path: Path) -> Path:
     """Image, truth, and the expected utility of the class at every pixel: standard beside calibrated."""
-    height, width = (int(side) for side in result.config["size"].split("x"))
-    test = read_roads(data, "test", (height, width))
     shown = [name for name in ("standard", "calibrated") if name in result.config["methods"]]
     rows = {name: result.select(method=name, rule="optimal", seed=0)[0]["maps"] for name in shown}
     classes = list(rows[shown[0]])
     with figure(path, 2.1 * (2 + len(shown)), 1.75 * len(classes)) as drawn:
         grid = np.atleast_2d(drawn.subplots(len(classes), 2 + len(shown)))
         for line, name in zip(grid, classes, strict=True):
-            place = rows[shown[0]][name]["image"]
-            line[0].imshow(test.images[place].permute(1, 2, 0).numpy())
-            line[1].imshow(test.labels[place].numpy() == CLASSES.index(name), cmap="Greys_r")
+            line[0].imshow(_picture(rows[shown[0]][name]["image"]))
+            line[1].imshow(_picture(rows[shown[0]][name]["truth"]))
             line[0].set_ylabel(name)
             for axes, method in zip(line[2:], shown, strict=True):
-                worth = np.frombuffer(base64.b64decode(rows[method][name]["utility"]), dtype=np.uint8)
-                axes.imshow(worth.reshape(height, width) / 255 * 0.8, cmap="cividis", vmin=0.3, vmax=0.8)
+                worth = _picture(rows[method][name]["utility"])[..., 0] / 255 * RIGHT
+                axes.imshow(worth, cmap="cividis", vmin=0.3, vmax=RIGHT)
                 axes.set_title(f"{method}: expected utility")
             line[0].set_title("image, equalised")
             line[1].set_title("truth")
@@ -96,3 +95,9 @@ def _utility_maps(result: Result, path: Path, data: Path) -> Path:
                 axes.set_xticks([])
                 axes.set_yticks([])
     return path
+
+
+def _picture(text: str) -> NDArray[np.uint8]:
+    """(H, W, 3) of a picture kept as text in a row."""
+    with Image.open(io.BytesIO(base64.b64decode(text))) as opened:
+        return np.array(opened.convert("RGB"))

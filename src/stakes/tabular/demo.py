@@ -5,10 +5,10 @@ import io
 from pathlib import Path
 
 from stakes.data import diagnosis
+from stakes.epochs import Training
 from stakes.files import write_text
 from stakes.methods import METHODS, Recipe
 from stakes.tabular.task import CHECKPOINT_SECONDS, TableTask
-from stakes.training import Training
 
 TARGET = "diagnosis"
 

@@ -13,13 +13,13 @@ import pandas as pd
 import torch
 
 from stakes.artifact import SavedModel
-from stakes.checkpoints import Epoch
 from stakes.comparison import REFERENCE, Comparison, Problem, Run, best_run, boosted_probs, score_run, summarise
 from stakes.data.encoding import TableEncoder
 from stakes.data.examples import TensorExamples
 from stakes.data.splits import duplicate_groups, split
 from stakes.data.tables import read_table
 from stakes.data.values import check_classes, encode_labels
+from stakes.epochs import Epoch
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.files import atomic_directory, write_json, write_text
 from stakes.methods import Recipe, method, predict, train_model

@@ -1,0 +1,90 @@
+"""How to train, and what each epoch came to."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from stakes.errors import StakesError
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train. Every method that is compared gets the same."""
+
+    epochs: int = 100
+    batch_size: int | None = None  # None: 32 to 256, by the number of examples
+    learning_rate: float = 1e-3
+    schedule: Literal["constant", "cosine"] = "constant"
+    patience: int | None = 20  # epochs without a better validation utility before stopping; None: never
+    samples: int = 20  # draws with which validation is scored
+    validate_every: int = 1  # epochs
+    select: Literal["utility", "nll"] = "utility"  # what the best epoch has the highest, or the lowest, of
+    checkpoint_seconds: float = 5.0  # how often, at most, a checkpoint is written
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "samples", "validate_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise StakesError(f"expected {name} to be at least 1, but got {value}")
+        if not 0 < self.learning_rate < math.inf:
+            raise StakesError(f"expected a learning rate above 0, but got {self.learning_rate}")
+        if self.schedule not in ("constant", "cosine"):
+            raise StakesError(f"expected the schedule 'constant' or 'cosine', but got {self.schedule!r}")
+        if self.select not in ("utility", "nll"):
+            raise StakesError(f"expected to select by 'utility' or 'nll', but got {self.select!r}")
+
+    def batch(self, examples: int) -> int:
+        """The batch size: the one asked for, or a power of two near a 64th of the examples."""
+        return self.batch_size or min(256, max(32, 2 ** round(math.log2(examples / 64 + 1))))
+
+    def validates(self, number: int) -> bool:
+        """Whether an epoch, counted from 1, is scored on validation; the last one always is."""
+        return number % self.validate_every == 0 or number == self.epochs
+
+    def factor(self, epoch: int) -> float:
+        """What the learning rate is multiplied by in an epoch, counted from 0."""
+        return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one pass over the training data came to; what was not validated has no utility."""
+
+    number: int  # from 1
+    loss: float
+    utility: float | None = None  # mean on validation, under the optimal decision
+    nll: float | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """All the epochs, and the one whose weights the posterior ended with."""
+
+    epochs: tuple[Epoch, ...] = ()
+    best: int = 0  # number of the epoch; 0 before the first
+    select: Literal["utility", "nll"] = "utility"
+
+    @property
+    def best_utility(self) -> float | None:
+        return self.epochs[self.best - 1].utility if self.best else None
+
+    def with_epoch(self, epoch: Epoch) -> "History":
+        """A tie goes to the later epoch, which has learnt for longer; without any validation, so does all else."""
+        value = self._value(epoch)
+        best = self._value(self.epochs[self.best - 1]) if self.best else None
+        better = best is None or (value is not None and value >= best)
+        return replace(self, epochs=(*self.epochs, epoch), best=epoch.number if better else self.best)
+
+    def stalled(self, patience: int | None) -> bool:
+        """The last ``patience`` epochs brought none that was strictly better than all before."""
+        top, since = -math.inf, 0
+        for epoch in self.epochs:
+            value = self._value(epoch)
+            if value is not None and value > top:
+                top, since = value, epoch.number
+        return patience is not None and since > 0 and len(self.epochs) - since >= patience
+
+    def _value(self, epoch: Epoch) -> float | None:
+        if self.select == "utility":
+            return epoch.utility
+        return None if epoch.nll is None else -epoch.nll
