@@ -169,3 +169,34 @@ def test_logits_and_tables_for_each_example_are_refused() -> None:
     each = Utility(np.zeros((5, 2, 3)), ("x", "y"), tuple(NAMES))
     with pytest.raises(StakesError, match="one table for all"):
         metrics.realised_utility(np.ones((2, 3), dtype=int), each)
+
+
+def test_ratios_of_sums_have_the_interval_that_scipy_gives() -> None:
+    generator = np.random.default_rng(0)
+    wholes = generator.integers(1, 50, size=(1, 200, 2))
+    parts = generator.binomial(wholes, [0.3, 0.7])
+    every, mean = metrics.bootstrap_ratios(parts, wholes, seed=0)
+    for place in range(2):
+        part, whole = parts[0, :, place], wholes[0, :, place]
+        assert every[place].mean == pytest.approx(part.sum() / whole.sum())
+        expected = stats.bootstrap(
+            (part, whole),
+            lambda p, w, axis: p.sum(axis) / w.sum(axis),
+            paired=True,
+            n_resamples=4000,
+            method="percentile",
+            rng=np.random.default_rng(1),
+        ).confidence_interval
+        assert (every[place].low, every[place].high) == pytest.approx((expected.low, expected.high), abs=0.002)
+    assert mean.mean == pytest.approx(np.mean([one.mean for one in every]))
+    assert every[0].high < mean.low < mean.high < every[1].low
+
+
+def test_ratios_take_several_runs_and_empty_wholes() -> None:
+    parts = np.array([[[1, 0]] * 5, [[3, 0]] * 5])
+    wholes = np.array([[[4, 0]] * 5, [[4, 0]] * 5])
+    (first, empty), _ = metrics.bootstrap_ratios(parts, wholes, seed=0)
+    assert (first.mean, first.low, first.high) == pytest.approx((0.5, 0.25, 0.75))
+    assert (empty.mean, empty.low, empty.high) == (0, 0, 0)
+    with pytest.raises(StakesError, match="runs, N, C"):
+        metrics.bootstrap_ratios(parts, wholes[:1], seed=0)

@@ -170,9 +170,29 @@ def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: i
             weights = np.bincount(generator.choice(len(counts), examples, p=shares), minlength=len(counts))
         by_run = columns @ weights / examples  # (R,)
         means[resample] = by_run[generator.integers(runs, size=runs)].mean()
-    tail = (1 - level) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(table.mean()), float(low), float(high))
+    return _percentiles(float(table.mean()), means, level)
+
+
+def bootstrap_ratios(parts: ArrayLike, wholes: ArrayLike, *, seed: int) -> tuple[list[Interval], Interval]:
+    """``(R, N, C)`` twice: the intervals of C ratios of sums over examples, averaged over runs; and of their mean.
+
+    An IOU over a whole set is such a ratio: the sum of intersections over the sum of unions. Examples and
+    runs are resampled as in `bootstrap`. A ratio whose whole is empty counts as 0.
+    """
+    tables = [np.asarray(values, dtype=np.float64) for values in (parts, wholes)]
+    if tables[0].shape != tables[1].shape or tables[0].ndim != 3 or tables[0].size == 0:
+        raise StakesError(f"expected two tables of (runs, N, C), but got {tables[0].shape} and {tables[1].shape}")
+    runs, examples, _ = tables[0].shape
+    generator = seeds.numpy_generator(seed, "bootstrap")
+    weights = generator.multinomial(examples, np.full(examples, 1 / examples), size=RESAMPLES)  # (T, N)
+    chosen = generator.integers(runs, size=(RESAMPLES, runs))
+    part, whole = (np.einsum("tn,rnc->trc", weights, table) for table in tables)
+    ratios = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    resampled = np.take_along_axis(ratios, chosen[:, :, None], axis=1).mean(1)  # (T, C)
+    totals = [table.sum(1) for table in tables]  # (R, C)
+    means = np.divide(totals[0], totals[1], out=np.zeros_like(totals[0]), where=totals[1] > 0).mean(0)
+    every = [_percentiles(float(mean), values) for mean, values in zip(means, resampled.T, strict=True)]
+    return every, _percentiles(float(means.mean()), resampled.mean(1))
 
 
 def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Interval:
@@ -184,6 +204,12 @@ def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Inter
 
 
 # Within --------------------------------------------------------------------------------------------
+
+
+def _percentiles(mean: float, resampled: NDArray[np.float64], level: float = 0.95) -> Interval:
+    tail = (1 - level) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return Interval(mean, float(low), float(high))
 
 
 def _require_one_table(utility: Utility) -> None:

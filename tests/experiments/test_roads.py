@@ -97,7 +97,13 @@ def test_roads_from_end_to_end_on_stand_ins(stand_in: Path, tmp_path: Path, prot
         assert row["utility"] == pytest.approx(np.mean(row["image_utilities"]), abs=1e-4)
     files = draw(result, tmp_path)
     assert [file.name for file in files] == ["tables.md", "utility_maps.png"]
-    assert "| calibrated | optimal |" in files[0].read_text()
+    tables = files[0].read_text()
+    assert "| calibrated | optimal |" in tables
+    (sky,) = (line for line in tables.splitlines() if line.startswith("| Sky |") and "(" in line)
+    row = next(row for row in result.rows if row["method"] == "standard" and row["rule"] == "optimal")
+    counts = np.array(row["confusion"])
+    expected = counts[0, 0] / (counts[0].sum() + counts[:, 0].sum() - counts[0, 0])
+    assert sky.startswith(f"| Sky | {expected:.2f} (")
     assert files[1].stat().st_size < 200_000
     assert "calibrated" in summary(result)
 

@@ -38,6 +38,21 @@ def test_the_mean_predictive_is_that_over_all_masks(how: str) -> None:
     assert (error > 0).all()
 
 
+def test_the_mean_of_masks_shared_by_all_examples_is_right_and_leaves_no_trace() -> None:
+    network, x = small(), torch.randn(5, 2)
+    posterior = MCDropout(network).train()
+    torch.manual_seed(1)
+    means = torch.stack([posterior.mean_probs(x, 50) for _ in range(80)])
+    error = means.std(0) / 80**0.5
+    assert ((means.mean(0) - enumerated_mean(network, x, 0.3)).abs() < 4.5 * error).all()
+    twins = torch.stack([x[0], x[0]])
+    first, second = posterior.mean_probs(twins, 3)
+    torch.testing.assert_close(first, second)
+    assert all("forward" not in vars(layer) for layer in network.modules())
+    assert posterior.training
+    assert network.training
+
+
 def test_every_draw_is_one_thinned_network_shared_by_all_inputs() -> None:
     network, x = small(), torch.randn(50, 2)
     before, after = network[:2], network[3]

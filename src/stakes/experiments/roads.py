@@ -95,7 +95,7 @@ class Roads:
         torch.set_num_threads(self.threads)
         train, validation, test = _parts(self.data, self.shape(), self.crops)
         (seed,) = cell.seeds
-        posterior = self._posterior(seed)
+        posterior = self.posterior(seed)
         history = self._train(posterior, cell, train, validation, report)
         draws = posterior.draw(self.test_samples, seeds.derive(seed, "predict"))
         counts, randomised = _stream(draws, test, self.batch_size)
@@ -113,7 +113,7 @@ class Roads:
             rows[-1]["maps"] = _maps(draws, test)
         return rows
 
-    def _posterior(self, seed: int) -> Posterior:
+    def posterior(self, seed: int) -> Posterior:
         spec = {"family": "dropout", "lengthscale": self.lengthscale}
         return families.build(spec, lambda: SegNet(len(CLASSES), self.width, self.dropout), Categorical(), seed)
 
@@ -133,7 +133,7 @@ class Roads:
         )
         history = fit(
             posterior,
-            self._objective(cell["method"]),
+            self.objective(cell["method"]),
             train,
             None if runs_on else validation,
             utility=road_utility(),
@@ -143,7 +143,7 @@ class Roads:
         )
         return history.best
 
-    def _objective(self, name: str) -> Objective:
+    def objective(self, name: str) -> Objective:
         if name == "standard":
             return Standard()
         if name == "weighted":
