@@ -99,8 +99,9 @@ def test_diagnosis_from_end_to_end_at_a_toy_size(tmp_path: Path, protocol: str) 
     needed = {"protocol", "method", "rule", "seed", "utility", "accuracy", "corrupted"}
     assert all(needed <= set(row) for row in result.rows)
     files = draw(Result.load(tmp_path), tmp_path)
-    assert [file.stem for file in files] == ["patients", "corruption", "confusion", "transition", "sweep"]
+    assert [file.stem for file in files] == ["patients", "corruption", "confusion", "transition", "sweep", "tables"]
     assert all(1000 < file.stat().st_size < 200_000 for file in files)
+    assert "| 25 | " in files[-1].read_text()
     assert len(summary(result).splitlines()) == 1 + 2 * 5
 
 
@@ -131,8 +132,10 @@ def test_digits_from_end_to_end_on_stand_ins(stand_in: Path, tmp_path: Path) -> 
     result = run(experiment, tmp_path)
     assert len(result.rows) == 2 * 2 * 2 * 2
     assert {"noise", "units", "utility", "accuracy", "protocol"} <= set(result.rows[0])
-    (file,) = draw(result, tmp_path)
+    file, tables = draw(result, tmp_path)
     assert 1000 < file.stat().st_size < 200_000
+    loss = 1 - result.values("utility", method="calibrated", rule="optimal", noise=0.5, units=20)[0]
+    assert f"{loss:.4f} ± 0.0000 [0.2168] |" in tables.read_text()
     assert json.loads((tmp_path / "config.json").read_text())["units"] == [10, 20]
 
 

@@ -31,6 +31,15 @@ _STYLE: Any = {
 }
 
 
+_PLACE = {name: place for place, name in enumerate(("standard", "weighted", "calibrated", "noise", "noise+calibrated"))}
+
+
+def look(method: str) -> dict[str, Any]:
+    """How a method is drawn, everywhere the same."""
+    place = _PLACE[method]
+    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[place], "markersize": 4, "lw": 1.1}
+
+
 @contextmanager
 def figure(path: Path, width: float, height: float) -> Iterator[Figure]:
     """A figure in the common style, written to ``path`` when the block ends."""

@@ -11,6 +11,7 @@ from stakes.decision import decide
 from stakes.files import read_json, write_text
 from stakes.report import figures
 from stakes.report.console import interval, verdict
+from stakes.report.tables import markdown_table
 from stakes.tabular.fitting import PreparedTable, read_runs
 from stakes.tabular.folder import RunFolder
 from stakes.tabular.task import TableTask
@@ -93,8 +94,7 @@ def _costs(utility: Utility) -> str:
 
 
 def _pipes(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(map(_safe, cells)) + " |" for cells in (heads, *body)]
-    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
+    return markdown_table([_safe(head) for head in heads], [[_safe(cell) for cell in cells] for cells in body])
 
 
 def _bracketed(utility: Utility) -> str:

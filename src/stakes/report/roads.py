@@ -14,14 +14,16 @@ from stakes.decision import RULES
 from stakes.experiments.roads import RIGHT
 from stakes.experiments.sweep import Result
 from stakes.files import write_text
-from stakes.metrics import Interval, bootstrap, bootstrap_ratios, paired_difference
+from stakes.metrics import bootstrap, bootstrap_ratios, paired_difference
+from stakes.report import published
 from stakes.report.figures import figure
+from stakes.report.tables import markdown_table, shown, signed
 
 
 def road_figures(result: Result, folder: Path) -> list[Path]:
     """The tables as Markdown, and the utility maps of the first seed; the files written."""
     tables = folder / "tables.md"
-    write_text(tables, "\n\n".join([_table_2(result), _table_3(result), _authors_iou(result)]) + "\n")
+    write_text(tables, f"{_table_2(result)}\n\n{_table_3(result)}\n")
     if not any("maps" in row for row in result.rows):
         return [tables]
     return [tables, _utility_maps(result, folder / "utility_maps.png")]
@@ -29,16 +31,7 @@ def road_figures(result: Result, folder: Path) -> list[Path]:
 
 def _table_2(result: Result) -> str:
     """Accuracy and utility of both rules, and what each model gains on the standard one."""
-    methods = result.config["methods"]
-    seeds = len({row["seed"] for row in result.rows})
-    lines = [
-        "## Table 2: accuracy and utility on the test images",
-        "",
-        f"Mean over {seeds} seeds; 95 % intervals over images and seeds.",
-        "",
-        "| model | rule | accuracy % | utility | utility against standard |",
-        "|---|---|---|---|---|",
-    ]
+    methods, rows = result.config["methods"], []
     for method in methods:
         for rule in RULES:
             where = {"method": method, "rule": rule}
@@ -48,69 +41,53 @@ def _table_2(result: Result) -> str:
             gap = ""
             if method != "standard" and "standard" in methods:
                 standard = _by_image(result, "image_utilities", method="standard", rule=rule)
-                gap = _signed(paired_difference(utilities, standard, seed=0))
-            accuracy = _shown(bootstrap(100 * hits / pixels, seed=0), 1)
-            lines.append(f"| {method} | {rule} | {accuracy} | {_shown(bootstrap(utilities, seed=0), 3)} | {gap} |")
+                gap = signed(paired_difference(utilities, standard, seed=0))
+            accuracy = shown(bootstrap(100 * hits / pixels, seed=0), 1)
+            paper = "{:.1f}, {:.3f}".format(*published.ROADS_TABLE_2[method, rule])
+            rows.append([method, rule, accuracy, shown(bootstrap(utilities, seed=0), 3), gap, paper])
+    seeds = len({row["seed"] for row in result.rows})
     randomised = [
         f"{name} {result.values('randomised_utility', method=name, rule='optimal').mean():.3f}" for name in methods
     ]
-    footnote = "Deciding at random by the probabilities, which the paper calls standard prediction: "
-    return "\n".join([*lines, "", footnote + ", ".join(randomised) + "."])
+    parts = [
+        "## Table 2: accuracy and utility on the test images",
+        f"Mean over {seeds} seeds; 95 % intervals over images and seeds.",
+        markdown_table(["model", "rule", "accuracy %", "utility", "utility against standard", "paper"], rows),
+        "Deciding at random by the probabilities, which is what the paper's argmax utilities are: "
+        + ", ".join(randomised)
+        + ".",
+    ]
+    return "\n\n".join(parts)
 
 
 def _table_3(result: Result) -> str:
-    """IOU of each class over the pixels of all test images."""
+    """IOU of each class over the pixels of all test images; as a footnote, the authors' mean over images."""
     methods = result.config["methods"]
-    found = {
-        name: bootstrap_ratios(
-            _by_image(result, "image_hits", method=name, rule="optimal"),
-            _by_image(result, "image_unions", method=name, rule="optimal"),
-            seed=0,
-        )
-        for name in methods
-    }
-    lines = ["## Table 3: IOU over all test pixels, optimal decisions", "", _row("class", *methods)]
-    lines.append("|---" * (1 + len(methods)) + "|")
-    for place, name in enumerate(CLASSES):
-        lines.append(_row(name, *(_shown(found[method][0][place], 2) for method in methods)))
-    return "\n".join([*lines, _row("mean", *(_shown(found[method][1], 2) for method in methods))])
-
-
-def _authors_iou(result: Result) -> str:
-    """The same as the authors' code has it: the IOU of each image that has the class, averaged over images."""
-    methods = result.config["methods"]
-    lines = [
-        "Footnote: the authors average the IOU of each image over images, which gives",
-        "",
-        _row("class", *methods),
-    ]
-    lines.append("|---" * (1 + len(methods)) + "|")
-    columns = []
+    pooled, averaged = [], []
     for method in methods:
         hits, unions = (_by_image(result, key, method=method, rule="optimal") for key in ("image_hits", "image_unions"))
+        classes, mean = bootstrap_ratios(hits, unions, seed=0)
+        pooled.append([shown(value, 2) for value in (*classes, mean)])
         seen = unions > 0
         ratios = np.divide(hits, unions, out=np.zeros_like(hits), where=seen)
-        columns.append((ratios.sum(1) / np.maximum(seen.sum(1), 1)).mean(0))  # (C,)
-    for place, name in enumerate(CLASSES):
-        lines.append(_row(name, *(f"{column[place]:.2f}" for column in columns)))
-    return "\n".join([*lines, _row("mean", *(f"{column.mean():.2f}" for column in columns))])
+        by_class = (ratios.sum(1) / np.maximum(seen.sum(1), 1)).mean(0)  # (C,)
+        averaged.append([f"{value:.2f}" for value in (*by_class, by_class.mean())])
+    names = (*CLASSES, "mean")
+    theirs = [" / ".join(f"{value:.2f}" for value in published.ROADS_TABLE_3.get(name, ())) for name in names]
+    parts = [
+        "## Table 3: IOU over all test pixels, optimal decisions",
+        markdown_table(["class", *methods], zip(names, *pooled, strict=True)),
+        "Footnote: the authors average the IOU over the images that have the class, which gives",
+        markdown_table(
+            ["class", *methods, "paper: standard / weighted / calibrated"], zip(names, *averaged, theirs, strict=True)
+        ),
+    ]
+    return "\n\n".join(parts)
 
 
 def _by_image(result: Result, key: str, **where: Any) -> NDArray[np.float64]:
     """(seeds, images, ...)."""
     return np.array([row[key] for row in result.select(**where)], dtype=np.float64)
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _shown(value: Interval, digits: int) -> str:
-    return f"{value.mean:.{digits}f} ({value.low:.{digits}f} to {value.high:.{digits}f})"
-
-
-def _signed(value: Interval) -> str:
-    return f"{value.mean:+.4f} ({value.low:+.4f} to {value.high:+.4f})"
 
 
 def _utility_maps(result: Result, path: Path) -> Path:
