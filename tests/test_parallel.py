@@ -1,6 +1,7 @@
 """Work side by side."""
 
 import os
+import sys
 import time
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from stakes.errors import StakesError
-from stakes.parallel import Report, one_thread, side_by_side
+from stakes.parallel import Report, check_backend, one_thread, side_by_side
 
 
 def square(number: int, report: Report) -> tuple[int, int, int]:
@@ -56,7 +57,8 @@ def test_a_worker_that_dies_is_an_error_that_says_so() -> None:
 
 
 def test_other_backends_and_numbers_of_workers() -> None:
-    assert sorted(side_by_side(explode, [0, 2, 3], workers=2, backend="threading")) == [0, 2, 3]
+    for backend in ("threading", "multiprocessing"):
+        assert sorted(side_by_side(explode, [0, 2, 3], workers=2, backend=backend)) == [0, 2, 3]
     assert list(side_by_side(explode, [], workers=2)) == []
     with pytest.raises(StakesError, match="at least one worker"):
         list(side_by_side(explode, [0], workers=0))
@@ -71,3 +73,11 @@ def test_one_thread_is_for_the_block_only() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_backends_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.util.joblib", None)
+    for backend in ("ray", "magic"):
+        with pytest.raises(StakesError, match=f"'{backend}' cannot be used .* install the package of ray"):
+            check_backend(backend)

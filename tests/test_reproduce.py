@@ -42,6 +42,7 @@ def test_every_field_is_an_option_and_figures_are_drawn_again(
         (["diagnosis", "--seeds", "many"], "--seeds: expected something like 50"),
         (["diagnosis", "--protocol", "mine"], "'fair' or 'authors'"),
         (["diagnosis", "--methods", "magic"], "'magic'"),
+        (["diagnosis", "--backend", "magic"], "the backend 'magic' cannot be used"),
         (["digits"], "STAKES_DATA"),
         (["roads", "--data", "nowhere"], "trainannot"),
         (["diagnosis", "--figures-only", "nowhere"], "no such file"),

@@ -39,12 +39,12 @@ def side_by_side(
             with one_thread():
                 yield work(task, lambda event, task=task: report(task, event))  # type: ignore[misc]
         return
+    if backend != "loky":
+        yield from _on_backend(backend, work, tasks, workers)
+        return
     from joblib import Parallel, delayed
 
-    pool = Parallel(n_jobs=min(workers, len(tasks)), backend=backend, return_as="generator_unordered")
-    if backend != "loky":  # workers on other machines cannot be listened to
-        yield from pool(delayed(_on_cluster)(work, task) for task in tasks)
-        return
+    pool = Parallel(n_jobs=min(workers, len(tasks)), backend="loky", return_as="generator_unordered")
     try:
         with _relay(tasks, report) as queue:
             yield from pool(
@@ -52,6 +52,43 @@ def side_by_side(
             )
     except BrokenProcessPool:
         raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
+
+
+def check_backend(backend: str) -> None:
+    """Refuse a backend that joblib does not know, or whose package is not there."""
+    import joblib
+
+    try:
+        if backend == "ray":
+            from ray.util.joblib import register_ray
+
+            register_ray()
+        with joblib.parallel_config(backend=backend):
+            pass
+    except (ImportError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise StakesError(
+            f"the backend {backend!r} cannot be used ({reason}): use loky, threading or multiprocessing, or install "
+            "the package of ray or dask"
+        ) from None
+
+
+def _on_backend(
+    backend: str, work: Callable[[Task, Report], Result], tasks: Sequence[Task], workers: int
+) -> Iterator[Result]:
+    """As `side_by_side`, on any backend of joblib's; its workers, on other machines perhaps, cannot be listened to."""
+    from joblib import Parallel, delayed, parallel_config
+
+    check_backend(backend)
+    jobs = [delayed(_on_cluster)(work, task) for task in tasks]
+    with parallel_config(backend=backend, n_jobs=min(workers, len(tasks))):
+        try:
+            pool = Parallel(return_as="generator_unordered")
+        except ValueError:  # Ray and multiprocessing only give all results at once: a few tasks at a time, then
+            for first in range(0, len(jobs), workers):
+                yield from Parallel()(jobs[first : first + workers])
+        else:
+            yield from pool(jobs)
 
 
 def _in_worker(work: Callable[[Task, Report], Result], task: Task, number: int, queue: Any, parent: int) -> Result:

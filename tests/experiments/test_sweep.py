@@ -171,3 +171,13 @@ def test_mnist_that_is_missing_or_damaged(tmp_path: Path, stand_in: Path) -> Non
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(StakesError, match="'mine'"):
         Diagnosis(protocol="mine")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_sweep_on_ray(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    experiment = Diagnosis(corrupted=(5,), seeds=2, epochs=2, methods=("standard", "weighted"))
+    try:
+        assert len(run(experiment, tmp_path, workers=2, backend="ray").rows) == 8
+    finally:
+        ray.shutdown()

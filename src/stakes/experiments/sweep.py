@@ -15,7 +15,7 @@ from stakes.errors import StakesError
 from stakes.files import read_json, write_json, write_text
 from stakes.methods import METHODS
 from stakes.metrics import Interval
-from stakes.parallel import Report, side_by_side
+from stakes.parallel import Report, check_backend, side_by_side
 
 Row = dict[str, Any]
 ALL_METHODS = tuple(known.name for known in METHODS)
@@ -100,6 +100,7 @@ def run(
 ) -> Result:
     """Run the cells whose rows are not in ``folder`` yet, appending rows as they come."""
     experiment.check()
+    check_backend(backend)
     rows_file = folder / "rows.jsonl"
     if force:
         rows_file.unlink(missing_ok=True)
