@@ -113,9 +113,9 @@ def decide(
             f"expected {len(utility.values)} examples, one for each table of the utility, but got {len(predictive.x)}"
         )
     parts, first = [], 0
-    for log_probs in predictive.blocks():  # (S, b, ..., C)
-        last = first + log_probs.shape[1]
-        parts.append(_decide_draws(log_probs, utility.rows(slice(first, last)), rule))
+    for draws in predictive.blocks():  # (S, b, ..., C)
+        last = first + draws.shape[1]
+        parts.append(_decide_draws(draws, utility.rows(slice(first, last)), rule))
         first = last
     return _joined(parts)
 
@@ -152,8 +152,7 @@ def _decide(probs: Tensor, utility: Utility, rule: Rule) -> Decisions:
     return Decisions(utility.decisions, choice, utilities, probs)
 
 
-def _decide_draws(log_probs: Tensor, utility: Utility, rule: Rule) -> Decisions:
-    draws = log_probs.exp_()  # (S, b, ..., C): a block is ours to overwrite
+def _decide_draws(draws: Tensor, utility: Utility, rule: Rule) -> Decisions:
     decisions = _decide(draws.mean(0), utility, rule)
     if len(utility.decisions) == 1 or len(draws) == 1:
         return decisions

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from stakes import metrics, seeds
 from stakes.data.roads import CLASSES, RoadExamples, check_roads, read_roads
@@ -115,7 +115,12 @@ class Roads:
 
     def posterior(self, seed: int) -> Posterior:
         spec = {"family": "dropout", "lengthscale": self.lengthscale}
-        return families.build(spec, lambda: SegNet(len(CLASSES), self.width, self.dropout), Categorical(), seed)
+
+        def network() -> nn.Module:
+            net = SegNet(len(CLASSES), self.width, self.dropout)
+            return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]  # a third faster
+
+        return families.build(spec, network, Categorical(), seed)
 
     def _train(
         self, posterior: Posterior, cell: Cell, train: RoadExamples, validation: RoadExamples, report: Report

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
@@ -35,16 +34,13 @@ class SegNet(nn.Module):
             *_unit(down[3], up[0]), nn.Dropout(dropout), nn.Upsample(scale_factor=2),
             *_unit(up[0], up[1]), nn.Dropout(dropout), nn.Upsample(scale_factor=2),
             *_unit(up[1], up[2]), nn.Upsample(scale_factor=2),
-            *_unit(up[2], up[3]),
+            *_unit(up[2], up[3]), nn.Conv2d(up[3], classes, kernel_size=1),
         )  # fmt: skip
-        self.classifier = nn.Conv2d(up[3], classes, kernel_size=1)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions on CPUs gain a third
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] % 8 or x.shape[-2] % 8:
             raise StakesError(f"expected images whose sides are multiples of 8, but got {tuple(x.shape[-2:])}")
-        x = x.contiguous(memory_format=torch.channels_last)
-        out: Tensor = self.classifier(self.decoder(self.encoder(x)))
+        out: Tensor = self.decoder(self.encoder(x))
         return out
 
     def spec(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,14 @@ from torch import Tensor, nn
 from stakes.errors import StakesError
 from stakes.likelihoods import Categorical, Likelihood
 
-# Sampling works in blocks whose activations fit here, whatever the number of inputs and draws.
-MEMORY_BYTES = 64 * 2**20
+# Sampling works in blocks of inputs whose activations stay near the processor, with all their draws,
+CACHE_BYTES = 8 * 2**20
+# and, where that would be less than one input, in blocks of its draws that fit here.
+MEMORY_BYTES = 256 * 2**20
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
 KEPT_BYTES = 128 * 2**20
+
+Head = Callable[[Tensor], Tensor]  # from a network's output (B, C, ...) to what is wanted of it
 
 
 class Posterior(nn.Module, ABC):
@@ -58,6 +62,13 @@ class Posterior(nn.Module, ABC):
         """Its family and settings in JSON types."""
 
 
+class Footprint(NamedTuple):
+    """The bytes of the largest activation of one input: before the first random layer, and after it, for one draw."""
+
+    shared: int
+    own: int
+
+
 class Draws(ABC):
     """Frozen functions from a posterior: the same draw of the same input is the same answer, always.
 
@@ -66,14 +77,23 @@ class Draws(ABC):
 
     samples: int
     device: torch.device
+    likelihood: Likelihood
 
     @abstractmethod
+    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
+        """``(last - first, B, ...)``: the draws from ``first`` up to ``last`` of ``head(network(x))``."""
+
+    @abstractmethod
+    def footprint(self, x: Tensor) -> Footprint:
+        """What one input takes, by which blocks are cut."""
+
     def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
         """``(last - first, B, ..., C)``: the draws from ``first`` up to ``last`` of log p(outcome)."""
+        return self.outputs(x, first, last, self.likelihood.outcome_log_probs)
 
-    @abstractmethod
-    def activation_bytes(self, x: Tensor) -> int:
-        """What the largest activation of one draw of one input takes."""
+    def probs(self, x: Tensor, first: int, last: int) -> Tensor:
+        """``(last - first, B, ..., C)``: the same as probabilities."""
+        return self.outputs(x, first, last, self.likelihood.outcome_probs)
 
     def __call__(self, x: Tensor, memory: int = MEMORY_BYTES) -> "Predictive":
         if x.ndim < 1 or len(x) == 0:
@@ -93,16 +113,13 @@ class Predictive:
     def samples(self) -> int:
         return self.draws.samples
 
-    @torch.no_grad()
     def blocks(self) -> Iterator[Tensor]:
-        """``(S, b, ..., C)`` log-probabilities, for one block of inputs after the other."""
-        rows, size = self._block_shape()
-        for x in torch.split(self.x, rows):
-            yield torch.cat(list(self._draw_blocks(x, size)))
+        """``(S, b, ..., C)`` probabilities, for one block of inputs after the other."""
+        return self._blocks(self.draws.probs)
 
     def log_probs(self) -> Tensor:
         """``(S, B, ..., C)`` all draws of all inputs."""
-        return torch.cat(list(self.blocks()), dim=1)
+        return torch.cat(list(self._blocks(self.draws.log_probs)), dim=1)
 
     @torch.no_grad()
     def mean_probs(self) -> Tensor:
@@ -110,23 +127,29 @@ class Predictive:
         rows, size = self._block_shape()
         totals = []
         for x in torch.split(self.x, rows):
-            blocks = self._draw_blocks(x, size)
-            total = next(blocks).exp_().sum(0)
+            blocks = self._draw_blocks(x, size, self.draws.probs)
+            total = next(blocks).sum(0)
             for block in blocks:
-                total += block.exp_().sum(0)
+                total += block.sum(0)
             totals.append(total)
         return torch.cat(totals) / self.samples
 
-    def _draw_blocks(self, x: Tensor, size: int) -> Iterator[Tensor]:
+    @torch.no_grad()
+    def _blocks(self, ask: Callable[[Tensor, int, int], Tensor]) -> Iterator[Tensor]:
+        rows, size = self._block_shape()
+        for x in torch.split(self.x, rows):
+            yield torch.cat(list(self._draw_blocks(x, size, ask)))
+
+    def _draw_blocks(self, x: Tensor, size: int, ask: Callable[[Tensor, int, int], Tensor]) -> Iterator[Tensor]:
         x = x.to(self.draws.device)
         for first in range(0, self.samples, size):
-            yield self.draws.log_probs(x, first, min(first + size, self.samples))
+            yield ask(x, first, min(first + size, self.samples))
 
     def _block_shape(self) -> tuple[int, int]:
-        """How many inputs, and how many of their draws, are computed at once."""
-        budget = max(1, self.memory // (4 * self.draws.activation_bytes(self.x[:1])))  # in + out, twice
-        rows = max(1, min(len(self.x), budget // self.samples))
-        return rows, max(1, min(self.samples, budget // rows))
+        """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
+        shared, own = self.draws.footprint(self.x[:1])
+        rows = min(self.memory, CACHE_BYTES) // (2 * (shared + self.samples * own))
+        return max(1, rows), max(1, min(self.samples, self.memory // (2 * own)))
 
 
 def over_draws(function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
@@ -184,12 +207,12 @@ class Stacks:
         return {key: torch.stack([draw[key] for draw in draws]) for key in draws[0]}
 
 
-def largest_activation(network: nn.Module, x: Tensor) -> int:
-    """The bytes of the largest tensor that any layer of the network puts out for ``x``."""
-    sizes = [x.nbytes]
+def largest_activations(network: nn.Module, x: Tensor, is_random: Callable[[], bool] = lambda: True) -> Footprint:
+    """The bytes of the largest tensor that any layer puts out for ``x``: before what it says is random, and after."""
+    before, after = [x.nbytes], [1]
 
     def record(module: nn.Module, inputs: Any, output: Any) -> None:
-        sizes.extend([output.nbytes] if isinstance(output, Tensor) else [])
+        (after if is_random() else before).extend([output.nbytes] if isinstance(output, Tensor) else [])
 
     handles = [module.register_forward_hook(record) for module in network.modules()]
     try:
@@ -198,7 +221,7 @@ def largest_activation(network: nn.Module, x: Tensor) -> int:
     finally:
         for handle in handles:
             handle.remove()
-    return max(sizes)
+    return Footprint(max(before), max(after))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ decay of a standard dropout network.
 
 import copy
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,11 +22,13 @@ from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Likelihood
 from stakes.posteriors.base import (
     Draws,
+    Footprint,
+    Head,
     Posterior,
     Stacks,
     device_of,
     evaluating,
-    largest_activation,
+    largest_activations,
     over_draws,
     repeated,
     require_samples,
@@ -35,10 +36,9 @@ from stakes.posteriors.base import (
     swap_layers,
     weight_matrices,
 )
+from stakes.posteriors.prediction import ready
+from stakes.posteriors.sites import Board, mask_shape, thinned
 
-_BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
-_ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
-_ALPHA_DROPPED = -1.7580993408473766  # what SELU tends to: -scale * alpha
 KNOWN_SHAPES = 8  # of inputs, whose masks are kept
 _HIDDEN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)
 
@@ -93,29 +93,29 @@ class DropoutDraws(Draws):
         self.samples = samples
         self.device = device_of(network)
         self._seed = seed
-        self._board = _Board()
-        self._likelihood = copy.deepcopy(likelihood).eval()
-        self._network = swap_layers(network, self._board.site).eval().requires_grad_(False)
-        self._known: dict[torch.Size, tuple[Stacks, int]] = {}
+        self._board = Board()
+        self.likelihood = copy.deepcopy(likelihood).eval()
+        self._network = ready(swap_layers(network, self._board.site).eval())
+        self._known: dict[torch.Size, tuple[Stacks, Footprint]] = {}
 
-    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
         masks, _ = self._masks(x[:1])
 
         def one(draw: Mapping[str, Tensor]) -> Tensor:
             self._board.start(draw)
-            return self._likelihood.outcome_log_probs(self._network(x))
+            return head(self._network(x))
 
         with torch.no_grad():
             return over_draws(one, masks(first, last))
 
-    def activation_bytes(self, x: Tensor) -> int:
+    def footprint(self, x: Tensor) -> Footprint:
         return self._masks(x[:1])[1]
 
-    def _masks(self, x: Tensor) -> tuple[Stacks, int]:
+    def _masks(self, x: Tensor) -> tuple[Stacks, Footprint]:
         """The masks for inputs of this shape, and what one input takes; found by letting one input through."""
         if x.shape not in self._known:
             self._board.start(None)
-            size = largest_activation(self._network, x.to(self.device))
+            size = largest_activations(self._network, x.to(self.device), is_random=lambda: bool(self._board.seen))
             sites = dict(self._board.seen)
             if not sites:
                 raise StakesError(
@@ -138,62 +138,12 @@ class DropoutDraws(Draws):
                 "for one input: put nn.Dropout modules in place of calls of F.dropout and the like"
             )
 
-    def _mask(self, key: str, layer: _DropoutNd, shape: torch.Size, dtype: torch.dtype, draw: int) -> Tensor:
-        uniform = torch.rand(shape, generator=seeds.generator(self._seed, "mask", key, draw))
-        return (uniform >= layer.p).to(self.device, dtype)
-
-
-class _Site(nn.Module):
-    """Stands where a dropout layer stood, and applies the mask of the current draw."""
-
-    def __init__(self, name: str, layer: _DropoutNd, board: "_Board") -> None:
-        super().__init__()
-        self.name, self.layer, self.board = name, layer, board
-
-    def forward(self, x: Tensor) -> Tensor:
-        mask = self.board.mask(self, x)
-        return x if mask is None else _thinned(self.layer, x, mask)
-
-
-class _Board:
-    """Where the sites of one network look up their masks. A layer used twice has two places on it."""
-
-    def __init__(self) -> None:
-        self.seen: dict[str, tuple[_DropoutNd, torch.Size, torch.dtype]] = {}
-        self._masks: Mapping[str, Tensor] | None = None
-        self._calls: Counter[str] = Counter()
-
-    def site(self, name: str, layer: nn.Module) -> nn.Module | None:
-        return _Site(name, layer, self) if isinstance(layer, _DropoutNd) and layer.p > 0 else None
-
-    def start(self, masks: Mapping[str, Tensor] | None) -> None:
-        """Begin a forward pass with these masks, or, with None, one that only looks which are needed."""
-        self._masks = masks
-        self._calls.clear()
-        if masks is None:
-            self.seen.clear()
-
-    def mask(self, site: _Site, x: Tensor) -> Tensor | None:
-        key = f"{site.name}/{self._calls[site.name]}"
-        self._calls[site.name] += 1
-        if self._masks is not None:
-            return self._masks[key]
-        self.seen[key] = site.layer, _mask_shape(site.layer, x), x.dtype
-        return None
-
-
-def _mask_shape(layer: _DropoutNd, x: Tensor) -> torch.Size:
-    """Of a mask that all examples share."""
-    return torch.Size([x.shape[1], *[1] * (x.ndim - 2)]) if isinstance(layer, _BY_CHANNEL) else x.shape[1:]
-
-
-def _thinned(layer: _DropoutNd, x: Tensor, mask: Tensor) -> Tensor:
-    """What the layer makes of ``x`` where its mask is 1 for what stays, and 0 for what is dropped."""
-    p = layer.p
-    if isinstance(layer, _ALPHA):
-        a: float = ((1 - p) * (1 + p * _ALPHA_DROPPED**2)) ** -0.5
-        return x * (a * mask) + a * _ALPHA_DROPPED * (1 - mask - p)
-    return x * (mask / (1 - p) if p < 1 else mask)
+    def _mask(self, key: str, layer: _DropoutNd, shape: torch.Size, draw: int) -> Tensor:
+        generator = seeds.generator(self._seed, "mask", key, draw)
+        # Four numbers of 16 bits from each random word: a mask of an image has millions of them.
+        words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+        numbers = words.view(torch.int16)[: shape.numel()].reshape(shape)
+        return (numbers >= round(layer.p * 2**16) - 2**15).to(self.device)
 
 
 def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
@@ -229,8 +179,7 @@ def _one_mask_each(layers: Sequence[_DropoutNd]) -> Iterator[None]:
     """Inside, each call of a dropout layer draws one fresh mask for all examples."""
 
     def forward(layer: _DropoutNd, x: Tensor) -> Tensor:
-        mask = (torch.rand(_mask_shape(layer, x), device=x.device) >= layer.p).to(x.dtype)
-        return _thinned(layer, x, mask)
+        return thinned(layer, x, torch.rand(mask_shape(layer, x), device=x.device) >= layer.p)
 
     for layer in layers:
         layer.__dict__["forward"] = partial(forward, layer)

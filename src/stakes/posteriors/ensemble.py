@@ -17,14 +17,17 @@ from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
 from stakes.posteriors.base import (
     Draws,
+    Footprint,
+    Head,
     Posterior,
     device_of,
-    largest_activation,
+    largest_activations,
     over_draws,
     require_samples,
     squared_norm,
     weight_matrices,
 )
+from stakes.posteriors.prediction import ready
 
 
 class Ensemble(Posterior):
@@ -84,23 +87,23 @@ class EnsembleDraws(Draws):
     """Each draw is one member of the ensemble, as it was when it was drawn."""
 
     def __init__(self, members: Sequence[nn.Module], likelihood: Likelihood) -> None:
-        frozen = [copy.deepcopy(member).eval().requires_grad_(False) for member in members]
+        frozen = [ready(copy.deepcopy(member).eval()) for member in members]
         parameters, buffers = torch.func.stack_module_state(frozen)
         self.samples = len(frozen)
         self.device = device_of(frozen[0])
         self._network = frozen[0]
         self._state = {**parameters, **buffers}
-        self._likelihood = copy.deepcopy(likelihood).eval()
-        self._known: dict[torch.Size, int] = {}
+        self.likelihood = copy.deepcopy(likelihood).eval()
+        self._known: dict[torch.Size, Footprint] = {}
 
-    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
         def one(state: Mapping[str, Tensor]) -> Tensor:
-            return self._likelihood.outcome_log_probs(torch.func.functional_call(self._network, dict(state), (x,)))
+            return head(torch.func.functional_call(self._network, dict(state), (x,)))
 
         with torch.no_grad():
             return over_draws(one, {key: value[first:last] for key, value in self._state.items()})
 
-    def activation_bytes(self, x: Tensor) -> int:
+    def footprint(self, x: Tensor) -> Footprint:
         if x.shape not in self._known:
-            self._known[x.shape] = largest_activation(self._network, x.to(self.device))
+            self._known[x.shape] = largest_activations(self._network, x.to(self.device))
         return self._known[x.shape]

@@ -25,10 +25,12 @@ from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
 from stakes.posteriors.base import (
     Draws,
+    Footprint,
+    Head,
     Posterior,
     Stacks,
     device_of,
-    largest_activation,
+    largest_activations,
     over_draws,
     repeated,
     require_samples,
@@ -80,7 +82,7 @@ class MeanFieldDraws(Draws):
         self.samples = samples
         self.device = device_of(network)
         self._seed = seed
-        self._likelihood = copy.deepcopy(likelihood).eval()
+        self.likelihood = copy.deepcopy(likelihood).eval()
         self._gaussians = {
             f"{name}.{key}".lstrip("."): moments
             for name, layer in network.named_modules()
@@ -90,18 +92,18 @@ class MeanFieldDraws(Draws):
         plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
         self._network = plain.eval().requires_grad_(False)
         self._weights = Stacks(self._sample, samples)
-        self._known: dict[torch.Size, int] = {}
+        self._known: dict[torch.Size, Footprint] = {}
 
-    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
+    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
         def one(weights: Mapping[str, Tensor]) -> Tensor:
-            return self._likelihood.outcome_log_probs(functional_call(self._network, dict(weights), (x,)))
+            return head(functional_call(self._network, dict(weights), (x,)))
 
         with torch.no_grad():
             return over_draws(one, self._weights(first, last))
 
-    def activation_bytes(self, x: Tensor) -> int:
+    def footprint(self, x: Tensor) -> Footprint:
         if x.shape not in self._known:
-            self._known[x.shape] = largest_activation(self._network, x.to(self.device))
+            self._known[x.shape] = largest_activations(self._network, x.to(self.device))
         return self._known[x.shape]
 
     def _sample(self, draw: int) -> dict[str, Tensor]:

@@ -1,0 +1,127 @@
+"""Networks made ready for prediction are the same functions, and their draws the same draws."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stakes import MLP, Categorical, MCDropout
+from stakes.networks.segnet import SegNet
+from stakes.posteriors.dropout import DropoutDraws
+from stakes.posteriors.prediction import ready
+from stakes.posteriors.sites import Board, ThinnedLinear
+
+
+def with_statistics(network: nn.Module) -> nn.Module:
+    """Batch norms as after training: no mean of 0 and variance of 1."""
+    generator = torch.Generator().manual_seed(0)
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            for tensor in (layer.running_mean, layer.running_var, layer.weight.data, layer.bias.data):
+                assert tensor is not None
+                tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
+    return network.eval()
+
+
+NETWORKS = {
+    "linear and norm": (nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)), (5, 4)),
+    "convolution and norm": (nn.Sequential(nn.Conv2d(2, 6, 3, bias=False), nn.BatchNorm2d(6)), (2, 2, 7, 9)),
+    "1 x 1": (nn.Sequential(nn.Conv2d(2, 6, 3, 2, 1), nn.Conv2d(6, 4, 1)), (2, 2, 7, 9)),
+    "1 x 1 without biases": (
+        nn.Sequential(nn.Conv2d(2, 6, 3, bias=False), nn.Conv2d(6, 4, 1, bias=False)), (2, 2, 7, 9),
+    ),
+    "upsampling": (nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(3, 4, 3, padding=1)), (2, 3, 5, 7)),
+    "upsampling, no bias": (
+        nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(3, 4, 3, padding=1, bias=False)), (1, 3, 1, 2),
+    ),
+    "segnet": (SegNet(5, width=1 / 16), (2, 3, 16, 24)),
+}  # fmt: skip
+LEFT_ALONE = {
+    "3 x 3 after 3 x 3": (nn.Sequential(nn.Conv2d(2, 6, 3), nn.Conv2d(6, 4, 3)), (2, 2, 7, 9)),
+    "smooth upsampling": (
+        nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(3, 4, 3, padding=1)), (2, 3, 5, 7),
+    ),
+    "upsampling by 3": (nn.Sequential(nn.Upsample(scale_factor=3), nn.Conv2d(3, 4, 3, padding=1)), (2, 3, 5, 7)),
+    "strided": (nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(3, 4, 3, 2, 1)), (2, 3, 5, 7)),
+    "grouped": (nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Conv2d(6, 4, 1)), (2, 4, 7, 9)),
+    "norm before": (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), (5, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, *LEFT_ALONE])
+def test_a_network_made_ready_is_the_same_function(name: str) -> None:
+    network, shape = copy.deepcopy({**NETWORKS, **LEFT_ALONE}[name])
+    network, x = with_statistics(network), torch.randn(shape)
+    before = len([layer for layer in network.modules() if not list(layer.children())])
+    with torch.no_grad():
+        expected = network(x)
+        found = ready(network)(x)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    after = len([layer for layer in network.modules() if not list(layer.children())])
+    assert (after < before) == (name in NETWORKS)
+
+
+class _Logits(Categorical):
+    def outcome_log_probs(self, logits: Tensor) -> Tensor:
+        return logits
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.3), nn.AlphaDropout(0.3), nn.Dropout1d(0.3)])
+@pytest.mark.parametrize("before", [[], [nn.Linear(4, 6), nn.ReLU()], [nn.Dropout(0.5), nn.Linear(4, 6)]])
+@pytest.mark.parametrize("bias", [True, False])
+def test_draws_of_a_linear_layer_are_those_of_its_parts(layer: nn.Module, before: list[nn.Module], bias: bool) -> None:
+    """Exactly, with the same masks: once joined to the dropout before it, once not."""
+    torch.manual_seed(0)
+    width = 6 if before else 4
+    joined = nn.Sequential(*before, layer, nn.Linear(width, 3, bias=bias))
+    apart = nn.Sequential(*before, layer, nn.Identity(), joined[-1])
+    x = torch.randn(7, 4)
+    draws = DropoutDraws(joined, _Logits(), 9, seed=3)
+    assert any(isinstance(part, ThinnedLinear) for part in draws._network.modules())
+    names = [name for name, part in joined.named_modules() if part is layer]
+    assert names == [name for name, part in apart.named_modules() if part is layer], "masks go by name"
+    expected = DropoutDraws(apart, _Logits(), 9, seed=3)
+    assert not any(
+        isinstance(part, ThinnedLinear) and part.linear.out_features == 3 for part in expected._network.modules()
+    )
+    torch.testing.assert_close(draws(x).log_probs(), expected(x).log_probs(), atol=1e-5, rtol=1e-5)
+
+
+def test_a_linear_layer_on_sequences_has_masks_by_position() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3), nn.Flatten(), nn.Linear(15, 3))
+    x = torch.ones(2, 5, 4)
+    found = MCDropout(network).draw(4, seed=0)(x).log_probs()
+    torch.testing.assert_close(found[:, 0], found[:, 1])
+    assert len(found[:, 0].unique(dim=0)) == 4
+
+
+@pytest.mark.parametrize("memory", [1, 2**28])
+def test_draws_of_a_segmenter_are_those_of_the_plain_network_with_the_same_masks(memory: int) -> None:
+    """Batch norm folded, upsampling joined, channels last, prefix kept: against a pass of the network as it was."""
+    network, x = with_statistics(SegNet(5, width=1 / 16)), torch.randn(3, 3, 16, 24)
+    draws = MCDropout(network).draw(4, seed=1)
+    found = draws(x, memory=memory).log_probs()
+    masks = draws._masks(x[:1])[0]
+    sites = list(masks(0, 1))
+    for place in range(4):
+        plain, board = copy.deepcopy(network), Board()
+        for name in [key.split("/")[0] for key in sites]:
+            parent = plain.get_submodule(name.rpartition(".")[0])
+            parent[int(name.rpartition(".")[2])] = board.site(name, plain.get_submodule(name))
+        board.start({key: value[0] for key, value in masks(place, place + 1).items()})
+        with torch.no_grad():
+            expected = plain(x).movedim(1, -1).log_softmax(-1)
+        torch.testing.assert_close(found[place], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_kept_for_the_next_block_is_of_the_same_input() -> None:
+    draws = MCDropout(MLP(4, 3, (8,), 0.5)).draw(5, seed=0)
+    first, second = torch.randn(6, 4), torch.randn(6, 4)
+    expected = [draws(x).log_probs() for x in (first, second)]
+    buffer = first.clone()
+    found = [draws.log_probs(buffer, 0, 5)]
+    buffer.copy_(second)  # the same tensor, other numbers
+    found.append(draws.log_probs(buffer, 0, 5))
+    torch.testing.assert_close(found, expected)
