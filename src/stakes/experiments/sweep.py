@@ -113,7 +113,7 @@ def run(
     owners = {key: cell for cell in cells for key in cell.models()}
     with rows_file.open("a", encoding="utf-8") as file:
         for rows in side_by_side(experiment.run_cell, waiting, workers=workers, backend=backend, report=report):
-            file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+            file.write(_lines(rows))
             file.flush()
             report(owners[_key(rows[0], cells[0])], "done")
     _keep_whole_cells(rows_file, cells)
@@ -149,6 +149,10 @@ def _read_rows(path: Path) -> Iterator[Row]:
         yield row
 
 
+def _lines(rows: Sequence[Row]) -> str:
+    return "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in rows)
+
+
 def _key(row: Row, like: Cell) -> str:
     return repr([row[name] for name, _ in like.axes] + [row["seed"]])
 
@@ -163,5 +167,5 @@ def _keep_whole_cells(path: Path, cells: Sequence[Cell]) -> list[Cell]:
         found.setdefault(_key(row, cells[0]), []).append(row)
     whole = [cell for cell in cells if all(len(found.get(key, ())) == len(RULES) for key in cell.models())]
     kept = [row for cell in whole for key in cell.models() for row in found[key]]
-    write_text(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in kept))
+    write_text(path, _lines(kept))
     return whole

@@ -120,7 +120,7 @@ class _Once(nn.Module):
         self._last: tuple[Tensor, int, Tensor] | None = None  # the input, its version, and what was made of it
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch._C._functorch.is_batchedtensor(x):  # an input that depends on the draw
+        if torch._C._functorch.is_batchedtensor(x) or x.is_inference():  # depends on the draw, or has no version
             return self.layers(x)  # type: ignore[no-any-return]
         if self._last is None or self._last[0] is not x or self._last[1] != x._version:
             self._last = x, x._version, self.layers(x)

@@ -31,7 +31,7 @@ def diagnosis_figures(result: Result, folder: Path) -> list[Path]:
 
 
 def _patients(path: Path) -> None:
-    """Figure 3: the blood tests of 15 patients."""
+    """Figure 2: the blood tests of 15 patients."""
     found = diagnosis.patients(diagnosis.TRAIN_PER_CLASS, 0, 0, "train")
     with figure(path, 6.4, 3.6) as drawn:
         grid = drawn.subplots(3, 5, sharex=True, sharey=True)
@@ -59,7 +59,7 @@ def _corruption(path: Path, corrupted: int) -> None:
 
 
 def _confusion(path: Path, result: Result, corrupted: int) -> None:
-    """Figure 4: decisions against truth, mean over the seeds, in per cent of each true class."""
+    """Figure 3: decisions against truth, mean over the seeds, in per cent of each true class."""
     methods = [name for name in ("standard", "weighted", "calibrated") if name in result.config["methods"]]
     with figure(path, 2.6 * len(methods), 2.9) as drawn:
         for axes, name in zip(np.atleast_1d(drawn.subplots(1, len(methods), sharey=True)), methods, strict=True):
@@ -73,7 +73,7 @@ def _confusion(path: Path, result: Result, corrupted: int) -> None:
 
 
 def _transition(path: Path, result: Result, corrupted: int) -> None:
-    """Figure 2: probabilities and decisions on the way from a healthy to a mild patient."""
+    """Figure 4: probabilities and decisions on the way from a healthy to a mild patient."""
     methods = [name for name in ("weighted", "calibrated") if name in result.config["methods"]]
     with figure(path, 3.6 * len(methods), 3.0) as drawn:
         for axes, name in zip(np.atleast_1d(drawn.subplots(1, len(methods), sharey=True)), methods, strict=True):

@@ -12,7 +12,7 @@ from PIL import Image
 from stakes.data.roads import CLASSES
 from stakes.decision import RULES
 from stakes.experiments.roads import RIGHT
-from stakes.experiments.sweep import Result
+from stakes.experiments.sweep import PAPER_METHODS, Result
 from stakes.files import write_text
 from stakes.metrics import bootstrap, bootstrap_ratios, paired_difference
 from stakes.report import published
@@ -31,20 +31,20 @@ def road_figures(result: Result, folder: Path) -> list[Path]:
 
 def _table_2(result: Result) -> str:
     """Accuracy and utility of both rules, and what each model gains on the standard one."""
-    methods, rows = result.config["methods"], []
+    methods, rows, gains = result.config["methods"], [], []
     for method in methods:
+        cells, gaps = [], []
         for rule in RULES:
-            where = {"method": method, "rule": rule}
-            utilities = _by_image(result, "image_utilities", **where)
-            hits = _by_image(result, "image_hits", **where).sum(-1)  # (seeds, images) pixels that are right
-            pixels = np.sum(result.select(**where)[0]["confusion"]) / hits.shape[1]
-            gap = ""
-            if method != "standard" and "standard" in methods:
+            utilities = _by_image(result, "image_utilities", method=method, rule=rule)
+            hits = _by_image(result, "image_hits", method=method, rule=rule).sum(-1)  # (seeds, images) pixels right
+            pixels = np.sum(result.select(method=method, rule=rule)[0]["confusion"]) / hits.shape[1]
+            cells += [shown(bootstrap(100 * hits / pixels, seed=0), 1), shown(bootstrap(utilities, seed=0), 3)]
+            if "standard" in methods:
                 standard = _by_image(result, "image_utilities", method="standard", rule=rule)
-                gap = signed(paired_difference(utilities, standard, seed=0))
-            accuracy = shown(bootstrap(100 * hits / pixels, seed=0), 1)
-            paper = "{:.1f}, {:.3f}".format(*published.ROADS_TABLE_2[method, rule])
-            rows.append([method, rule, accuracy, shown(bootstrap(utilities, seed=0), 3), gap, paper])
+                gaps.append(signed(paired_difference(utilities, standard, seed=0)))
+        paper = [number for rule in RULES for number in published.ROADS_TABLE_2[method, rule]]
+        rows += [[method, *cells], [f"*the paper's {method}*", *map(str, paper)]]
+        gains += [[method, *gaps]] if gaps and method != "standard" else []
     seeds = len({row["seed"] for row in result.rows})
     randomised = [
         f"{name} {result.values('randomised_utility', method=name, rule='optimal').mean():.3f}" for name in methods
@@ -52,35 +52,40 @@ def _table_2(result: Result) -> str:
     parts = [
         "## Table 2: accuracy and utility on the test images",
         f"Mean over {seeds} seeds; 95 % intervals over images and seeds.",
-        markdown_table(["model", "rule", "accuracy %", "utility", "utility against standard", "paper"], rows),
-        "Deciding at random by the probabilities, which is what the paper's argmax utilities are: "
+        markdown_table(["model", *(f"{rule}: {what}" for rule in RULES for what in ("accuracy %", "utility"))], rows),
+        "Footnote: the paper's first utilities are of deciding at random by the probabilities, which here gives "
         + ", ".join(randomised)
         + ".",
     ]
+    if gains:
+        heads = ["utility gained on standard", *RULES]
+        parts.append(markdown_table(heads, gains))
     return "\n\n".join(parts)
 
 
 def _table_3(result: Result) -> str:
-    """IOU of each class over the pixels of all test images; as a footnote, the authors' mean over images."""
-    methods = result.config["methods"]
-    pooled, averaged = [], []
+    """IOU over the pixels of all test images; as a footnote, the authors' mean over images."""
+    methods, every, rows, averages = result.config["methods"], [], [], []
     for method in methods:
         hits, unions = (_by_image(result, key, method=method, rule="optimal") for key in ("image_hits", "image_unions"))
         classes, mean = bootstrap_ratios(hits, unions, seed=0)
-        pooled.append([shown(value, 2) for value in (*classes, mean)])
+        pooled = dict(zip(CLASSES, classes, strict=True)) | {"mean": mean}
         seen = unions > 0
         ratios = np.divide(hits, unions, out=np.zeros_like(hits), where=seen)
         by_class = (ratios.sum(1) / np.maximum(seen.sum(1), 1)).mean(0)  # (C,)
-        averaged.append([f"{value:.2f}" for value in (*by_class, by_class.mean())])
-    names = (*CLASSES, "mean")
-    theirs = [" / ".join(f"{value:.2f}" for value in published.ROADS_TABLE_3.get(name, ())) for name in names]
+        averaged = dict(zip(CLASSES, by_class, strict=True)) | {"mean": by_class.mean()}
+        every.append([shown(value, 2) for value in pooled.values()])
+        rows.append([method, *(shown(pooled[name], 2) for name in published.ROADS_TABLE_3)])
+        averages.append([method, *(f"{averaged[name]:.2f}" for name in published.ROADS_TABLE_3)])
+        paper = [values[PAPER_METHODS.index(method)] for values in published.ROADS_TABLE_3.values()]
+        averages.append([f"*the paper's {method}*", *(f"{value:.2f}" for value in paper)])
     parts = [
         "## Table 3: IOU over all test pixels, optimal decisions",
-        markdown_table(["class", *methods], zip(names, *pooled, strict=True)),
-        "Footnote: the authors average the IOU over the images that have the class, which gives",
-        markdown_table(
-            ["class", *methods, "paper: standard / weighted / calibrated"], zip(names, *averaged, theirs, strict=True)
-        ),
+        markdown_table(["model", *published.ROADS_TABLE_3], rows),
+        "Footnote: the authors average each image's IOU over the images that have the class, which gives",
+        markdown_table(["model", *published.ROADS_TABLE_3], averages),
+        "## IOU of every class, over all test pixels, optimal decisions",
+        markdown_table(["class", *methods], zip((*CLASSES, "mean"), *every, strict=True)),
     ]
     return "\n\n".join(parts)
 
