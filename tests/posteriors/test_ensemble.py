@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +18,34 @@ def test_draws_are_the_members_themselves() -> None:
     draws = Ensemble(networks).draw(50, seed=0)
     assert draws.samples == 3
     torch.testing.assert_close(draws(x).log_probs(), expected)
+
+
+class Wrapped(nn.Module):
+    """A network that cannot be seen into."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x)
+
+
+@pytest.mark.parametrize("last", [nn.Linear(4, 3), nn.Linear(4, 3, bias=False)])
+@pytest.mark.parametrize("memory", [1, 2**28])
+def test_plain_networks_all_at_once_say_what_each_says(last: nn.Module, memory: int) -> None:
+    torch.manual_seed(0)
+    networks = [
+        nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.GELU(), nn.Dropout(0.5), copy.deepcopy(last))
+        for _ in range(4)
+    ]
+    for network in networks:
+        network(torch.randn(20, 2))  # so that each has statistics of its own
+    x = torch.randn(7, 2)
+    draws, general = Ensemble(networks).draw(3, seed=1), Ensemble([Wrapped(net) for net in networks]).draw(3, seed=1)
+    assert draws._layers is not None
+    assert general._layers is None
+    torch.testing.assert_close(draws(x, memory).log_probs(), general(x).log_probs(), atol=1e-5, rtol=1e-5)
 
 
 def test_fewer_samples_are_some_members_without_repetition() -> None:
