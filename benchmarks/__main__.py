@@ -1,33 +1,64 @@
-"""``make bench``: print every claim with the ratio measured now; exit 1 if one does not hold."""
+"""``make bench``: print every claim with the ratio measured now; exit 1 if one does not hold.
+
+``python -m benchmarks --save`` writes the table to benchmarks/RESULTS.md too; ``python -m benchmarks sampling ...``
+measures only some.
+"""
 
 import os
 import sys
+import time
+from importlib import import_module
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import importing, sampling, training_steps
+from benchmarks.timing import Claim
+from stakes.report.tables import markdown_table
 from stakes.threads import one_thread
 
+MODULES = (
+    "importing", "sampling", "segmentation", "training_steps", "running_decisions", "ensembles", "deciding", "scaling",
+)  # fmt: skip
+HEADINGS = ("claim", "against", "measured", "promised")
 
-def main() -> int:
-    console = Console(width=130)
-    console.print(f"{os.cpu_count()} cores, 1 thread, torch {torch.__version__}")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("claim", "against", "ratio", "promised"):
-        table.add_column(heading)
-    held = True
-    for module in (importing, sampling, training_steps):
-        console.print(f"measuring {module.__name__} ...", style="dim")
+
+def main(arguments: list[str]) -> int:
+    console = Console(width=160)
+    machine = f"{os.cpu_count()} cores, 1 thread, torch {torch.__version__}"
+    console.print(machine)
+    start, claims = time.monotonic(), []
+    for name in [argument for argument in arguments if argument in MODULES] or MODULES:
+        console.print(f"measuring {name} ...", style="dim")
         with one_thread():
-            for claim in module.measure():
-                held &= claim.holds
-                mark = "" if claim.holds else "  does not hold"
-                table.add_row(claim.what, claim.against, f"{claim.ratio:.2f}{mark}", claim.promised)
+            claims += import_module(f"benchmarks.{name}").measure()
+    rows = [_row(claim) for claim in claims]
+    table = Table(*HEADINGS, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    return 0 if held else 1
+    if "--save" in arguments:
+        _save(machine, rows, (time.monotonic() - start) / 60)
+    return 0 if all(claim.holds for claim in claims) else 1
+
+
+def _row(claim: Claim) -> list[str]:
+    mark = "" if claim.holds else ", does not hold"
+    return [claim.what, claim.against, f"{claim.ratio:.2f}{mark}", claim.promised]
+
+
+def _save(machine: str, rows: list[list[str]], minutes: float) -> None:
+    text = (Path(__file__).parent / "bounds.md").read_text(encoding="utf-8")
+    parts = [
+        "# Measured claims",
+        f"Written by `python -m benchmarks --save` in {minutes:.0f} minutes: {machine}. Each figure is a ratio "
+        "measured side by side in one run, the best of several rounds.",
+        markdown_table(HEADINGS, rows),
+        text.strip(),
+    ]
+    (Path(__file__).parent / "RESULTS.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

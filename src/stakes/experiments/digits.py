@@ -1,5 +1,6 @@
 """Section 5: MNIST with few examples, noisy labels and small networks (figures 5 and 9)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,8 +72,7 @@ class Digits:
         ]
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
-        train, validation, test = _parts(self.data)
-        noisy = [_with_noise(train, cell["noise"], seed) for seed in cell.seeds]
+        noisy, validation, test = noisy_digits(self.data, cell["noise"], cell.seeds)
         training = Training(
             self.epochs,
             self.batch_size,
@@ -109,6 +109,14 @@ def paper_utility() -> Utility:
     for digit in FAVOURED:
         utility = utility.with_row(digit, 0.3)
     return utility
+
+
+def noisy_digits(
+    folder: str, noise: float, seeds_of: Sequence[int]
+) -> tuple[list[TensorExamples], TensorExamples, TensorExamples]:
+    """The training images with the labels that each seed redraws; validation and test images, clean."""
+    train, validation, test = _parts(folder)
+    return [_with_noise(train, noise, seed) for seed in seeds_of], validation, test
 
 
 def _with_noise(train: TensorExamples, noise: float, seed: int) -> TensorExamples:

@@ -1,0 +1,36 @@
+"""What running decisions cost in utility, on digits (MNIST from STAKES_DATA), five paired seeds."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.timing import Claim
+from stakes.data.digits import FILES
+from stakes.decision import decide
+from stakes.epochs import Training
+from stakes.experiments.digits import noisy_digits, paper_utility
+from stakes.methods import Recipe, method, predict, train_models
+from stakes.metrics import paired_difference, utilities
+from stakes.objectives import LossCalibrated
+
+SEEDS, NOISE = range(5), 0.25
+
+
+def measure() -> list[Claim]:
+    folder = Path(os.environ.get("STAKES_DATA", "."))
+    if not any(folder.rglob(FILES["train"][0])):
+        print("  (no MNIST in STAKES_DATA: the utility of running decisions is not measured)")
+        return []
+    trains, validation, test = noisy_digits(str(folder), NOISE, SEEDS)
+    recipe = Recipe((50,), 0.2, {"family": "dropout", "lengthscale": 0.01}, Training(50, 50, patience=None, samples=10))
+    utility, worth = paper_utility(), {}
+    for refresh in ("step", "running"):
+        chosen = replace(method("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r))
+        models = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
+        probs = [predict(posterior, test.x, 10, seed) for seed, (posterior, _) in zip(SEEDS, models, strict=True)]
+        worth[refresh] = np.array([utilities(decide(p, utility), test.labels, utility) for p in probs])
+    gap = paired_difference(worth["running"], worth["step"], seed=0)
+    what = f'test utility of refresh="running", digits, {len(SEEDS)} seeds: upper end of the 95 % interval'
+    return [Claim(f"{what} ({gap.mean:+.4f}, {gap.low:+.4f} to {gap.high:+.4f})", 'refresh="step"', gap.high, ">= 0")]
