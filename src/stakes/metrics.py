@@ -14,6 +14,7 @@ from stakes.utility import Utility
 
 Counts = NDArray[np.int64]  # (D, C): how often each decision met each outcome
 RESAMPLES = 2000
+FEW_EXAMPLES = 200  # whose resamples are drawn at once
 
 
 # From counts ---------------------------------------------------------------------------------------
@@ -162,6 +163,9 @@ def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: i
     # Utilities take few values, so that many examples are copies: counting them keeps this quick for any number.
     columns, counts = np.unique(table, axis=1, return_counts=True)  # (R, K), (K,)
     shares = counts / examples
+    if runs == 1 and examples <= FEW_EXAMPLES:
+        weights = generator.multinomial(examples, shares, size=resamples)  # (T, K)
+        return _percentiles(float(table.mean()), weights @ columns[0] / examples, level)
     means = np.empty(resamples)
     for resample in range(resamples):
         if len(counts) < examples / 10:

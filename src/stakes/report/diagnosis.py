@@ -89,9 +89,10 @@ def _transition(path: Path, result: Result, corrupted: int) -> None:
             for place in changes:
                 axes.axvline((share[place] + share[place + 1]) / 2, color="0.4", linewidth=0.8)
             starts = [0, *(place + 1 for place in changes)]
-            for start in starts:
+            for step, start in enumerate(starts):  # each a line lower, for changes may be close together
                 label = f"{diagnosis.CLASSES[choice[start]]} →"
-                axes.text(share[start] + 0.01, 0.96, label, fontsize=7, transform=axes.get_xaxis_transform())
+                height = 0.96 - 0.06 * step
+                axes.text(share[start] + 0.02, height, label, fontsize=7, transform=axes.get_xaxis_transform())
             axes.set_title(f"{name}, and what it decides")
             axes.set_xlabel("from healthy (0) to mild (1)")
         drawn.axes[0].set_ylabel("probability, mean and sd over draws")
