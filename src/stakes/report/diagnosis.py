@@ -26,7 +26,7 @@ def diagnosis_figures(result: Result, folder: Path) -> list[Path]:
     _transition(files[3], result, middle)
     _sweep(files[4], result)
     tables = folder / "tables.md"
-    write_text(tables, _tables(result))
+    write_text(tables, diagnosis_tables(result))
     return [*files, tables]
 
 
@@ -125,7 +125,7 @@ def _curve(axes: Any, places: Sequence[float], values: Sequence[Any], name: str)
     axes.errorbar(places, means, yerr=bars, capsize=2, label=name, elinewidth=0.7, **look(name))
 
 
-def _tables(result: Result) -> str:
+def diagnosis_tables(result: Result) -> str:
     """The sweep in numbers: mean over seeds with 95 % intervals."""
     methods, levels = result.config["methods"], result.config["corrupted"]
     parts = ["## Table 1: what a decision costs (pounds; rows decide, columns are true)"]

@@ -28,11 +28,11 @@ def digits_figures(result: Result, folder: Path) -> list[Path]:
         drawn.axes[0].set_ylabel("utility, optimal decisions")
         drawn.axes[0].legend(fontsize=7)
     tables = folder / "tables.md"
-    write_text(tables, _tables(result))
+    write_text(tables, digits_tables(result))
     return [path, tables]
 
 
-def _tables(result: Result) -> str:
+def digits_tables(result: Result) -> str:
     """Loss of utility by noise and width beside the authors' numbers, and the paired gains."""
     methods, widths = result.config["methods"], result.config["units"]
     pairs = [pair for pair in PAIRS if set(pair) <= set(methods)]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from stakes.experiments.sweep import Result
-from stakes.report.diagnosis import diagnosis_figures
-from stakes.report.digits import digits_figures
-from stakes.report.roads import road_figures
+from stakes.report.diagnosis import diagnosis_figures, diagnosis_tables
+from stakes.report.digits import digits_figures, digits_tables
+from stakes.report.roads import road_figures, road_tables
 from stakes.report.tables import signed
 
 
@@ -13,6 +13,12 @@ def draw(result: Result, folder: Path) -> list[Path]:
     """All figures and tables of a result; their files."""
     makers = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
     return makers[result.config["experiment"]](result, folder)
+
+
+def tables(result: Result) -> str:
+    """What a result comes to in numbers, in Markdown."""
+    makers = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
+    return makers[result.config["experiment"]](result)
 
 
 def summary(result: Result) -> str:

@@ -23,10 +23,15 @@ from stakes.report.tables import markdown_table, shown, signed
 def road_figures(result: Result, folder: Path) -> list[Path]:
     """The tables as Markdown, and the utility maps of the first seed; the files written."""
     tables = folder / "tables.md"
-    write_text(tables, f"{_table_2(result)}\n\n{_table_3(result)}\n")
+    write_text(tables, road_tables(result))
     if not any("maps" in row for row in result.rows):
         return [tables]
     return [tables, _utility_maps(result, folder / "utility_maps.png")]
+
+
+def road_tables(result: Result) -> str:
+    """Tables 2 and 3."""
+    return f"{_table_2(result)}\n\n{_table_3(result)}\n"
 
 
 def _table_2(result: Result) -> str:
