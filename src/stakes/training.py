@@ -58,8 +58,7 @@ def fit(
 
     examples = as_examples(train)
     held_out = as_examples(validation) if validation is not None else None
-    if held_out is not None and utility is None:
-        raise StakesError("expected a utility to choose the best epoch on validation with: pass utility=")
+    _require_utility(held_out is not None, utility)
     fabric = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=precision)
     fabric.launch()
     course = Course(fabric, posterior, objective, examples, config, seed, optimizer)
@@ -91,6 +90,10 @@ def fit_together(
     """
     from lightning_fabric import Fabric
 
+    _require_utility(validations is not None, utility)
+    counts = [len(posteriors), len(trains), len(seeds_of), len(posteriors if validations is None else validations)]
+    if len(set(counts)) != 1 or not posteriors:
+        raise StakesError(f"expected as many sets of examples and seeds as posteriors, but got {counts}")
     seed = seeds.derive(seeds_of[0], "together", *seeds_of)
     orders = [torch.randperm(len(trains[0]), generator=seeds.generator(own, "rows")) for own in seeds_of]
     examples = StackedExamples(trains, orders)
@@ -103,6 +106,11 @@ def fit_together(
         trainees.append(Trainee(state, held, utility, own, History(select=config.select)))
     course.run(trainees, progress)
     return [trainee.history for trainee in trainees]
+
+
+def _require_utility(validated: bool, utility: Utility | None) -> None:
+    if validated and utility is None:
+        raise StakesError("expected a utility to choose the best epoch on validation with: pass utility=")
 
 
 @contextmanager

@@ -148,5 +148,9 @@ def test_what_cannot_be_stacked_is_refused() -> None:
         Stack([MCDropout(MLP(4, 3, (8,), 0.1), NoisyCategorical(0.1, learn=True))])
     with pytest.raises(StakesError, match="members"):
         Stack([pair(0)]).draw(3, 0)
+    with pytest.raises(StakesError, match="as many sets"):
+        fit_together([pair(0), pair(1)], Standard(), [examples(0)] * 2, seeds_of=[0])
+    with pytest.raises(StakesError, match="pass utility="):
+        fit_together([pair(0)], Standard(), [examples(0)], [examples(1)], seeds_of=[0])
     with pytest.raises(StakesError, match="as many examples"):
         StackedExamples([examples(0, 10), examples(1, 11)], [torch.arange(10)] * 2)
