@@ -8,7 +8,8 @@ import pytest
 from stakes.experiments.diagnosis import Diagnosis
 from stakes.experiments.digits import Digits
 from stakes.experiments.roads import Roads
-from stakes.experiments.sweep import Result
+from stakes.experiments.sweep import PAPER_METHODS, Result
+from stakes.report import published
 from stakes.report.experiments import tables
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -52,3 +53,11 @@ def test_what_the_paper_claims_for_digits_holds() -> None:
         assert authors.difference("calibrated", "standard", rule="optimal", noise=noise, units=50).low > 0
     losses = 1 - fair.values("utility", method="noise+calibrated", rule="optimal", noise=0.5, units=50)
     assert losses.mean() <= 0.125
+
+
+@pytest.mark.parametrize("noise", published.DIGITS_SD)
+def test_our_run_of_the_authors_protocol_gives_their_numbers(noise: float) -> None:
+    authors = Result.load(RESULTS / "digits-authors")
+    for method, theirs in zip(PAPER_METHODS, published.DIGITS[noise, 50], strict=True):
+        ours = 1 - authors.values("utility", method=method, rule="optimal", noise=noise, units=50)
+        assert ours.mean() == pytest.approx(theirs, abs=2 * published.DIGITS_SD[noise])
