@@ -76,7 +76,8 @@ def claims(result: TableResult) -> Html:
     heads = ["model", "expected", "actual", "margin within Monte-Carlo error"]
     note = (
         f"The last column is the share of decisions that beat the runner-up by less than {ERRORS_WITHIN} standard "
-        "errors of the draws. More draws (--samples) could turn these; the rest are settled."
+        "errors of the draws. More draws (--samples) could turn these; the rest are settled. "
+        "It is not known of a model that has no draws, or one."
     )
     diagonal = "On the grey diagonal a model is right as often as it is sure. Below it, it is too sure of itself."
     parts = [
@@ -95,7 +96,7 @@ def _claim(result: TableResult, model: str) -> list[str]:
     scores, cost_of = result.scores_of(model, "optimal"), result.cases.utility.cost_of
     costs = [PER * cost_of(float(np.mean([row[key] for row in scores]))) for key in ("claimed_utility", "utility")]
     within = within_error(result, model)
-    return [*numbers(*costs), "no draws" if within is None else share(within)]
+    return [*numbers(*costs), "not known" if within is None else share(within)]
 
 
 def within_error(result: TableResult, model: str) -> float | None:

@@ -97,7 +97,8 @@ const Sliders = (() => {
     function follow(next) {
       state = next;
       ask = Decisions.referral(state.claimed, state.realised);
-      most = Math.max(state.claimed.reduce((a, b) => Math.max(a, b), 0) * 1.05, 1e-12);
+      const dearest = state.claimed.reduce((a, b) => Math.max(a, b), 0);
+      most = dearest > 0 ? 1.05 * dearest : 1; // where every case is expected to gain, none is ever referred
       if (price === undefined) price = Number((most / 4).toPrecision(2));
       show();
       input.value = String(price);
