@@ -26,6 +26,10 @@ def test_every_field_is_an_option_and_figures_are_drawn_again(
     assert "4 of 4 fits" in printed.err
     figures = list((tmp_path / "out").glob("*.png"))
     assert len(figures) == 5
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count('<img src="data:image/png;base64,') == 5
+    assert page.count("<table>") == (tmp_path / "out" / "tables.md").read_text(encoding="utf-8").count("| --- |\n")
+    assert "stakes reproduce diagnosis --protocol fair --corrupted 5,25 --seeds 1 --methods standard,calibrated" in page
     for figure in figures:
         figure.unlink()
     assert run(monkeypatch, "diagnosis", "--figures-only", tmp_path / "out") == 0

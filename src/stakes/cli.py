@@ -205,6 +205,21 @@ def decide(
     typer.echo(f"{out}: {rows} decisions", err=True)
 
 
+@app.command(epilog="Example: stakes report run")
+def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`.")]) -> None:
+    """Make the report of a finished run again, from its saved results.
+
+    Writes report.html (one file to open in a browser or to mail: it needs no network), report.md and figures/.
+    Nothing is trained, and the data are not needed.
+    """
+    from stakes.report.table_run import write_report
+    from stakes.tabular.folder import RunFolder
+
+    folder = RunFolder(run)
+    write_report(folder)
+    typer.echo(str(folder.page))
+
+
 @app.command()
 def demo(
     out: Out = Path("demo"),
@@ -217,15 +232,16 @@ def demo(
     force: Force = False,
 ) -> None:
     """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
+    from stakes.tabular.command import command
     from stakes.tabular.deciding import decide_table
-    from stakes.tabular.demo import command, demo_task, write_patients
+    from stakes.tabular.demo import demo_task, write_patients
     from stakes.tabular.folder import RunFolder
 
     RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
     task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)
     if not (resume and task.data.exists()):
         write_patients(out / "data", corrupted=corrupted)
-    typer.echo(f"{command(task)} --workers {workers} --out {out}\n", err=True)
+    typer.echo(f"{command(task.settings(), str(out))} --workers {workers}\n", err=True)
     _run(task, out, resume=resume, force=force, workers=workers)
     decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
     typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
@@ -238,8 +254,8 @@ def _run(task: "TableTask", out: Path, *, resume: bool, force: bool, workers: in
     from rich.console import Console
 
     from stakes.report.console import print_comparison
-    from stakes.report.markdown import write_report
     from stakes.report.progress import fits_progress
+    from stakes.report.table_run import write_report
     from stakes.tabular.fitting import PreparedTable, fit_table
     from stakes.tabular.folder import RunFolder
 
@@ -256,9 +272,10 @@ def _run(task: "TableTask", out: Path, *, resume: bool, force: bool, workers: in
         comparison = fit_table(
             task, folder, resume=resume, force=force, workers=workers, on_prepared=describe, on_progress=on_progress
         )
-    write_report(folder, task, found[0], comparison)
+    write_report(folder)
     print_comparison(comparison, found[0].problem.utility, Console())
-    typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json, the report in report.md")
+    typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
+    typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:

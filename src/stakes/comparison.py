@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stakes import metrics
 from stakes.data.examples import TensorExamples
 from stakes.decision import RULES, Rule, decide
+from stakes.errors import StakesError
 from stakes.metrics import Interval
 from stakes.seeds import derive
 from stakes.utility import Utility
@@ -57,6 +58,7 @@ class Run:
     probs: torch.Tensor  # (N, C)
     validation_utility: float | None
     details: Mapping[str, Any] = field(default_factory=dict)
+    margin_error: torch.Tensor | None = None  # (N,) Monte-Carlo standard error of its margins, if there were draws
 
 
 def score_run(run: Run, labels: torch.Tensor, utility: Utility) -> list[dict[str, Any]]:
@@ -108,6 +110,17 @@ class Row:
         flat |= {key: getattr(self, key) for key in ("cost", "accuracy", "nll", "ece", "seeds")}
         return flat | _spread("difference", self.difference)
 
+    @classmethod
+    def from_dict(cls, flat: Mapping[str, Any]) -> "Row":
+        plain = {key: flat[key] for key in ("model", "rule", "cost", "accuracy", "nll", "ece", "seeds")}
+        utility, difference = (
+            None if flat[name] is None else Interval(*(flat[key] for key in _spread(name, None)))
+            for name in ("utility", "difference")
+        )
+        if utility is None:
+            raise StakesError(f"expected the utility of {plain['model']!r}, but it is missing")
+        return cls(utility=utility, difference=difference, **plain)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -129,6 +142,14 @@ class Comparison:
             "rows": [row.to_dict() for row in self.rows],
         }
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Comparison":
+        rows = tuple(Row.from_dict(row) for row in fields["rows"])
+        return cls(rows, fields["reference"]["model"], fields["chosen"], fields["why"])
+
+    def row(self, model: str, rule: Rule) -> Row:
+        return next(row for row in self.rows if (row.model, row.rule) == (model, rule))
+
 
 def summarise(runs: Sequence[Run], labels: torch.Tensor, utility: Utility, seed: int) -> Comparison:
     """Intervals over test examples (and seeds), and paired differences to standard with optimal decisions."""
@@ -143,15 +164,25 @@ def summarise(runs: Sequence[Run], labels: torch.Tensor, utility: Utility, seed:
         own_scores = [row for row in scores if (row["model"], row["rule"]) == (model, rule)]
         mean = {key: float(np.mean([row[key] for row in own_scores])) for key in _AVERAGED}
         own = (model, rule) == (reference, "optimal")
-        # Where the numbers of seeds differ, only examples can be paired: then seeds are averaged first.
-        paired = values.shape == held_against.shape
-        ours, theirs = (values, held_against) if paired else (values.mean(0), held_against.mean(0))
-        difference = None if own else metrics.paired_difference(ours, theirs, seed=seed)
+        difference = None if own else _paired(values, held_against, seed)
         rows.append(
             Row(model, rule, metrics.bootstrap(values, seed=seed), seeds=len(values), difference=difference, **mean)
         )
     chosen, why = _choose(runs, trained)
     return Comparison(tuple(rows), reference, chosen, why)
+
+
+def advantage(
+    runs: Sequence[Run],
+    ours: tuple[str, Rule],
+    theirs: tuple[str, Rule],
+    labels: torch.Tensor,
+    utility: Utility,
+    seed: int,
+) -> Interval:
+    """How much more the decisions of one model and rule were worth than those of another, paired."""
+    first, second = (_utilities(runs, model, rule, labels, utility) for model, rule in (ours, theirs))
+    return _paired(first, second, seed)
 
 
 def best_run(runs: Sequence[Run], model: str) -> Run:
@@ -179,6 +210,13 @@ def _utilities(
     """(seeds, N) what each decision turned out to be worth."""
     own = sorted((run for run in runs if run.model == model), key=lambda run: run.seed)
     return np.stack([metrics.utilities(decide(run.probs, utility, rule), labels, utility) for run in own])
+
+
+def _paired(ours: NDArray[np.float64], theirs: NDArray[np.float64], seed: int) -> Interval:
+    """Where the numbers of seeds differ, only examples can be paired: then seeds are averaged first."""
+    if ours.shape != theirs.shape:
+        ours, theirs = ours.mean(0), theirs.mean(0)
+    return metrics.paired_difference(ours, theirs, seed=seed)
 
 
 def _spread(name: str, interval: Interval | None) -> dict[str, float | None]:

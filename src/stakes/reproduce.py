@@ -115,11 +115,13 @@ def _run(experiment: Any, folder: Path, options: dict[str, Any]) -> None:
 
 
 def _draw(folder: Path) -> None:
+    from stakes.report.experiment_page import write_experiment_page
     from stakes.report.experiments import draw, summary
 
     result = Result.load(folder)
     typer.echo(summary(result))
-    for file in draw(result, folder):
+    files = draw(result, folder)
+    for file in [*files, write_experiment_page(result, folder, files)]:
         typer.echo(str(file))
 
 

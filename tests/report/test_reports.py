@@ -7,21 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from finished_runs import finished_run
 from rich.console import Console
 
 from stakes import Utility
 from stakes.comparison import Comparison, Run, summarise
-from stakes.data.encoding import NumericColumn, TableEncoder
-from stakes.data.examples import TensorExamples
 from stakes.epochs import Epoch
-from stakes.files import write_json
 from stakes.report import figures
 from stakes.report.console import print_comparison, verdict
-from stakes.report.markdown import write_report
 from stakes.report.progress import fits_progress
-from stakes.storage import write_tensors
-from stakes.tabular.fitting import PreparedTable, Problem
-from stakes.tabular.folder import RunFolder
+from stakes.report.table_run import write_report
 from stakes.tabular.task import Fit, TableTask
 
 ODD = ("</script><b>|x", "$a_{b}^$ `c` *d* \\ [e](f)", "日本\r\n# h")
@@ -48,21 +43,11 @@ def cells(line: str) -> int:
 
 def test_a_report_of_odd_names(tmp_path: Path) -> None:
     utility = odd_utility()
-    runs, labels, comparison = odd_comparison(utility)
-    folder = RunFolder(tmp_path)
-    for run in runs:
-        metadata = {"validation_utility": run.validation_utility, "details": {}}
-        write_tensors(folder.run(run.model, 0) / "predictions.safetensors", {"probs": run.probs}, metadata)
-    write_json(folder.settings_file, {"target": ODD[1], "drop": ["```", "</script>"]})
-    examples = TensorExamples(torch.zeros(40, 1), labels)
-    prepared = PreparedTable(
-        Problem(examples, examples, examples, utility),
-        TableEncoder((NumericColumn("<x>", 0.0, 1.0, 0.0, False),)),
-        {"train": 40, "validation": 40, "test": 40},
-        3,
-    )
-    task = TableTask(tmp_path / "d.csv", ODD[1], tmp_path / "c.csv", models=("standard", "noise+calibrated"))
-    write_report(folder, task, prepared, comparison)
+    runs, labels, _ = odd_comparison(utility)
+    probs = {run.model: [run.probs] for run in runs}
+    changes = {"drop": ["```", "</script>"]}
+    folder = finished_run(tmp_path, probs, labels, utility, target=ODD[1], changes=changes)
+    write_report(folder)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     prose, _, code = text.partition("```json")
     assert "<" not in prose.replace("&lt;", "")

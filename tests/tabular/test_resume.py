@@ -18,7 +18,7 @@ from stakes.tabular.folder import RunFolder
 from stakes.tabular.task import Fit, TableTask
 
 STAKES = [sys.executable, "-c", "from stakes.cli import main; main()"]
-SAME = ("summary.json", "results.jsonl", "report.md", "model/model.json", "model/weights.safetensors")
+SAME = ("summary.json", "results.jsonl", "report.md", "report.html", "model/model.json", "model/weights.safetensors")
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:

@@ -8,35 +8,34 @@ import torch
 from stakes import metrics
 from stakes.comparison import Comparison, Row
 from stakes.decision import decide
-from stakes.files import read_json, write_text
+from stakes.files import write_text
 from stakes.report import figures
 from stakes.report.console import interval, verdict
 from stakes.report.tables import markdown_table
-from stakes.tabular.fitting import PreparedTable, read_runs
 from stakes.tabular.folder import RunFolder
-from stakes.tabular.task import TableTask
+from stakes.tabular.results import TableResult
 from stakes.utility import Utility
 
 
-def write_report(folder: RunFolder, task: TableTask, prepared: PreparedTable, comparison: Comparison) -> None:
-    """Write report.md and its figures from what the run left in its folder."""
-    utility, labels = prepared.problem.utility, prepared.problem.test.labels
-    runs = read_runs(task, folder)
+def write_markdown(folder: RunFolder, result: TableResult) -> None:
+    """Write report.md and its figures."""
+    utility, labels, comparison = result.cases.utility, result.cases.labels, result.comparison
+    target, seeds = result.settings["target"], result.settings["seeds"]
     probs = {
-        model: torch.cat([run.probs for run in runs if run.model == model])
-        for model in dict.fromkeys(run.model for run in runs)
+        model: torch.cat([run.probs for run in result.runs_of(model)])
+        for model in dict.fromkeys(run.model for run in result.runs)
     }
     repeated = {model: labels.repeat(len(values) // len(labels)) for model, values in probs.items()}
     curves = {model: metrics.reliability(values, repeated[model]) for model, values in probs.items()}
     chosen = decide(probs[comparison.chosen], utility)
     counts = metrics.confusion_counts(chosen.choice, repeated[comparison.chosen], utility)
     figures.comparison_figure(folder.figures / "comparison.png", comparison, utility)
-    figures.confusion_figure(folder.figures / "confusion.png", counts, utility, _cases(comparison.chosen, task.seeds))
+    figures.confusion_figure(folder.figures / "confusion.png", counts, utility, _cases(comparison.chosen, seeds))
     figures.reliability_figure(folder.figures / "reliability.png", curves)
     claimed = metrics.claimed_utility(chosen)
     realised = metrics.realised_utility(counts, utility)
     text = [
-        f"# {_safe(task.target)}: what decisions cost",
+        f"# {_safe(target)}: what decisions cost",
         _headline(comparison, utility),
         verdict(comparison),
         "## The alternatives",
@@ -44,9 +43,7 @@ def write_report(folder: RunFolder, task: TableTask, prepared: PreparedTable, co
         "![Cost of the alternatives, and paired differences](figures/comparison.png)",
         f"Chosen: **{_safe(comparison.chosen)}** with optimal decisions, {comparison.why}.",
         "`argmax` acts on the most probable outcome; `optimal` takes the decision with the highest expected utility. "
-        "Intervals are 95 % bootstrap intervals over the test rows"
-        + (" and the seeds" if task.seeds > 1 else "")
-        + "; "
+        "Intervals are 95 % bootstrap intervals over the test rows" + (" and the seeds" if seeds > 1 else "") + "; "
         "differences are paired on the same rows. `boosting` is scikit-learn's gradient boosting, for reference.",
         f"## {_safe(comparison.chosen)}, decision by decision",
         "![Decisions against outcomes](figures/confusion.png)",
@@ -55,7 +52,7 @@ def write_report(folder: RunFolder, task: TableTask, prepared: PreparedTable, co
         "## " + _safe(f"What each decision costs{_bracketed(utility)}"),
         _costs(utility),
         "## How it was made",
-        _settings(folder, prepared),
+        _settings(result),
     ]
     write_text(folder.path / "report.md", "\n\n".join(text) + "\n")
 
@@ -65,8 +62,7 @@ def _cases(model: str, seeds: int) -> str:
 
 
 def _headline(comparison: Comparison, utility: Utility) -> str:
-    rows = {(row.model, row.rule): row for row in comparison.rows}
-    best, plain = rows[comparison.chosen, "optimal"], rows[comparison.reference, "argmax"]
+    best, plain = comparison.row(comparison.chosen, "optimal"), comparison.row(comparison.reference, "argmax")
     saved = 100 * (plain.cost - best.cost)
     unit = f" {_safe(utility.unit)}" if utility.unit else ""
     amount = f"{abs(saved):,.0f}" if abs(saved) >= 1000 else f"{abs(saved):.4g}"
@@ -101,15 +97,12 @@ def _bracketed(utility: Utility) -> str:
     return f" [{utility.unit}]" if utility.unit else ""
 
 
-def _settings(folder: RunFolder, prepared: PreparedTable) -> str:
-    rows = ", ".join(f"{count} {part}" for part, count in prepared.rows.items())
-    copies = (
-        f" {prepared.repeated} rows repeat another, and were kept on its side of the split."
-        if prepared.repeated
-        else ""
-    )
-    settings = json.dumps(read_json(folder.settings_file), indent=2, ensure_ascii=False)
-    return f"Rows: {rows}.{copies} Features: {prepared.encoder.width}.\n\n```json\n{settings}\n```"
+def _settings(result: TableResult) -> str:
+    cases = result.cases
+    rows = ", ".join(f"{count} {part}" for part, count in cases.rows.items())
+    copies = f" {cases.repeated} rows repeat another, and were kept on its side of the split." if cases.repeated else ""
+    settings = json.dumps(result.settings, indent=2, ensure_ascii=False)
+    return f"Rows: {rows}.{copies} Features: {cases.features}.\n\n```json\n{settings}\n```"
 
 
 def _safe(text: str) -> str:

@@ -42,18 +42,6 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> Tab
     )
 
 
-def command(task: TableTask) -> str:
-    """What one would type to get the same from the files."""
-    recipe = task.recipe
-    training = recipe.training
-    return (
-        f"stakes fit {task.data} --test {task.test} --target {task.target} --costs {task.costs} "
-        f"--hidden {','.join(map(str, recipe.hidden))} --dropout {recipe.dropout} --epochs {training.epochs} "
-        f"--patience {training.patience} --batch-size {training.batch_size} --label-noise {recipe.noise} "
-        f"--seeds {task.seeds}"
-    )
-
-
 def _rows(found: diagnosis.Patients) -> list[list[object]]:
     names = [diagnosis.CLASSES[label] for label in found.observed]
     return [[*(f"{value:.6f}" for value in x), name] for x, name in zip(found.x, names, strict=True)]

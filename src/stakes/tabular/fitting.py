@@ -5,12 +5,15 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from stakes.artifact import SavedModel
 from stakes.comparison import REFERENCE, Comparison, Problem, Run, best_run, boosted_probs, score_run, summarise
@@ -19,14 +22,16 @@ from stakes.data.examples import TensorExamples
 from stakes.data.splits import duplicate_groups, split
 from stakes.data.tables import read_table
 from stakes.data.values import check_classes, encode_labels
+from stakes.decision import decide
 from stakes.epochs import Epoch
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.files import atomic_directory, write_json, write_text
-from stakes.methods import Recipe, method, predict, train_model
+from stakes.methods import Recipe, method, train_model
 from stakes.parallel import Report, side_by_side
 from stakes.seeds import derive
-from stakes.storage import read_tensors, write_tensors
+from stakes.storage import write_tensors
 from stakes.tabular.folder import RunFolder
+from stakes.tabular.results import Cases, read_runs
 from stakes.tabular.task import Fit, TableTask, check
 from stakes.utility import Utility
 
@@ -45,6 +50,7 @@ class PreparedTable:
     encoder: TableEncoder
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
+    test_places: NDArray[np.int64]  # (N,) where the test rows stand in their file, counted from 0
 
 
 def prepare(task: TableTask) -> PreparedTable:
@@ -59,6 +65,7 @@ def prepare(task: TableTask) -> PreparedTable:
     groups = duplicate_groups(frame.to_numpy(dtype=object))
     if isinstance(task.test, Path):
         test_frame, test_labels = _labelled(task.test, task, utility)
+        held_out = np.arange(len(test_frame))
     else:
         rows, held_out = split(labels, groups, task.test, derive(task.seed, "test"))
         test_frame, test_labels = frame.iloc[held_out], labels[held_out]
@@ -79,7 +86,7 @@ def prepare(task: TableTask) -> PreparedTable:
     for part, values in (("validation", labels[validation]), ("test", test_labels)):
         _warn_of_few(part, values, utility)
     counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
-    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)))
+    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
 
 
 def fit_table(
@@ -101,23 +108,14 @@ def fit_table(
     folder.claim(settings, resume=resume, force=force)
     waiting = []
     for fit in task.fits():
-        if _predictions_file(folder, fit).exists():
+        if folder.predictions_file(fit.model, fit.seed).exists():
             on_progress(fit, "found")
         else:
             waiting.append(fit)
     worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
     for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
         on_progress(finished, "done")
-    return _conclude(read_runs(task, folder), prepared, folder, task.seed)
-
-
-def read_runs(task: TableTask, folder: RunFolder) -> list[Run]:
-    """What each finished fit left in the folder."""
-    runs = []
-    for fit in task.fits():
-        tensors, metadata = read_tensors(_predictions_file(folder, fit))
-        runs.append(Run(fit.model, fit.seed, tensors["probs"], metadata["validation_utility"], metadata["details"]))
-    return runs
+    return _conclude(read_runs(folder, task.fits()), prepared, folder, task.seed)
 
 
 def _warn_of_few(part: str, labels: Any, utility: Utility) -> None:
@@ -158,7 +156,7 @@ class _Worker:
         report("started")
         problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
         if fit.model == REFERENCE:
-            self._finish(fit, boosted_probs(problem, fit.seed), None)
+            self._finish(fit, {"probs": boosted_probs(problem, fit.seed)}, None)
             return fit
         checkpoint = place / "checkpoint.safetensors"
         posterior, history = train_model(
@@ -178,20 +176,23 @@ class _Worker:
             place / "model"
         )
         details = {"epochs": len(history.epochs), "best_epoch": history.best}
-        probs = predict(posterior, problem.test.x, self.recipe.samples, fit.seed)
-        self._finish(fit, probs, history.best_utility, details)
+        decisions = decide(posterior.draw(self.recipe.samples, seed)(problem.test.x), problem.utility)
+        said = {"probs": decisions.probs}
+        if decisions.margin_error is not None:  # of the costs as they are: the draws themselves are not kept
+            said["margin_error"] = decisions.margin_error
+        self._finish(fit, said, history.best_utility, details)
         checkpoint.unlink(missing_ok=True)
         return fit
 
     def _finish(
-        self, fit: Fit, probs: torch.Tensor, validation: float | None, details: Mapping[str, Any] | None = None
+        self,
+        fit: Fit,
+        said: Mapping[str, torch.Tensor],
+        validation: float | None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         metadata = {"validation_utility": validation, "details": details or {}}
-        write_tensors(_predictions_file(self.folder, fit), {"probs": probs}, metadata)
-
-
-def _predictions_file(folder: RunFolder, fit: Fit) -> Path:
-    return folder.run(fit.model, fit.seed) / "predictions.safetensors"
+        write_tensors(self.folder.predictions_file(fit.model, fit.seed), said, metadata)
 
 
 def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:
@@ -201,9 +202,15 @@ def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed:
     best = best_run(runs, comparison.chosen)
     with atomic_directory(folder.model) as temporary:
         shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
+    numbers = torch.from_numpy(prepared.test_places + 1)
+    Cases(labels, numbers, utility, prepared.rows, prepared.repeated, prepared.encoder.width, _versions()).write(folder)
     _write_lines(folder.results_file, (row for run in runs for row in score_run(run, labels, utility)))
     write_json(folder.summary_file, comparison.to_dict(utility) | {"rows_used": dict(prepared.rows)})
     return comparison
+
+
+def _versions() -> dict[str, str]:
+    return {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")}
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

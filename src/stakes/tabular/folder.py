@@ -3,7 +3,9 @@
 run.json                  what was asked for
 runs/<model>-<seed>/      checkpoint while it trains; then predictions.safetensors, and model/
 model/                    the chosen model
-summary.json  results.jsonl  report.md  figures/
+cases.safetensors         the test rows: what happened, and their places in the file
+summary.json  results.jsonl
+report.html  report.md  figures/
 """
 
 import shutil
@@ -15,7 +17,17 @@ from typing import Any
 from stakes.errors import StakesError
 from stakes.files import read_json, write_json
 
-_ENTRIES = ("run.json", "runs", "model", "summary.json", "results.jsonl", "report.md", "figures")
+_ENTRIES = (
+    "run.json",
+    "runs",
+    "model",
+    "cases.safetensors",
+    "summary.json",
+    "results.jsonl",
+    "report.html",
+    "report.md",
+    "figures",
+)
 
 
 @dataclass(frozen=True)
@@ -41,11 +53,27 @@ class RunFolder:
         return self.path / "results.jsonl"
 
     @property
+    def cases_file(self) -> Path:
+        return self.path / "cases.safetensors"
+
+    @property
+    def result_files(self) -> tuple[Path, ...]:
+        """What a finished run has, in the order in which it is written."""
+        return self.cases_file, self.results_file, self.summary_file
+
+    @property
     def figures(self) -> Path:
         return self.path / "figures"
 
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
+
     def run(self, model: str, seed: int) -> Path:
         return self.path / "runs" / f"{model}-{seed}"
+
+    def predictions_file(self, model: str, seed: int) -> Path:
+        return self.run(model, seed) / "predictions.safetensors"
 
     def claim(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
         """Make the folder this run's own, or say why it cannot be. Files of other kinds in it are left alone."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -53,7 +53,11 @@ class TableTask:
 
     def fits(self) -> list[Fit]:
         """Every model with every seed, and the reference with each of them."""
-        return [Fit(model, self.seed + number) for number in range(self.seeds) for model in (*self.models, REFERENCE)]
+        return planned_fits(self.models, self.seeds, self.seed)
+
+
+def planned_fits(models: Sequence[str], seeds: int, seed: int) -> list[Fit]:
+    return [Fit(model, seed + number) for number in range(seeds) for model in (*models, REFERENCE)]
 
 
 def check(task: TableTask) -> None:

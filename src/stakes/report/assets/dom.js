@@ -1,0 +1,64 @@
+// Elements, numbers and charts: what the parts of the page draw with. Text only ever becomes text.
+"use strict";
+
+const Dom = (() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const byId = (id) => document.getElementById(id);
+
+  function filled(node, attributes, children) {
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  }
+
+  const element = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
+  const drawn = (name, attributes = {}, ...children) =>
+    filled(document.createElementNS(SVG, name), attributes, children);
+
+  const format = (digits) => new Intl.NumberFormat("en-GB", { roundingMode: "halfEven", ...digits }); // as Python rounds
+  const whole = format({ maximumFractionDigits: 0 });
+  const fine = format({ minimumFractionDigits: 2, maximumFractionDigits: 2 });
+  const small = format({ maximumSignificantDigits: 3 });
+
+  // As in the rest of the page: whole numbers from 1,000 on, two decimals from 1 on, three digits below.
+  function number(value) {
+    const size = Math.abs(value);
+    if (size >= 999.995 || Number.isInteger(value)) return whole.format(value);
+    return size >= 0.995 ? fine.format(value) : small.format(value);
+  }
+
+  const share = (part, of) => `${of ? ((100 * part) / of).toFixed(1) : "0.0"} %`;
+
+  // A line over the columns of pixels, with its axes and a mark at one place. `value` is asked at each column.
+  function chart(box, { from, to, value, most, mark, xLabel, yLabel, description }) {
+    const width = Math.max(260, box.clientWidth);
+    const [height, left, right, above, below] = [190, 64, 14, 26, 40];
+    const columns = Math.round(width - left - right);
+    const places = Array.from({ length: columns + 1 }, (_, column) => from + (column / columns) * (to - from));
+    const values = places.map(value);
+    const bottom = Math.min(0, ...values);
+    const top = most ?? (Math.max(...values, bottom) || 1);
+    const x = (at) => left + ((at - from) / (to - from || 1)) * (width - left - right);
+    const y = (amount) => height - below - ((amount - bottom) / (top - bottom || 1)) * (height - above - below);
+    const path = "M" + places.map((at, place) => `${x(at).toFixed(1)} ${y(values[place]).toFixed(1)}`).join("L");
+    const axis = [
+      drawn("line", { x1: left, x2: width - right, y1: y(bottom), y2: y(bottom), class: "axis" }),
+      drawn("line", { x1: left, x2: width - right, y1: y(top), y2: y(top), class: "grid" }),
+      drawn("text", { x: left - 8, y: y(bottom) + 4, "text-anchor": "end" }, number(bottom)),
+      drawn("text", { x: left - 8, y: y(top) + 4, "text-anchor": "end" }, number(top)),
+      drawn("text", { x: left, y: height - below + 18 }, number(from)),
+      drawn("text", { x: width - right, y: height - below + 18, "text-anchor": "end" }, number(to)),
+      drawn("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, xLabel),
+      drawn("text", { x: 0, y: 11 }, yLabel),
+    ];
+    const marked = [
+      drawn("line", { x1: x(mark), x2: x(mark), y1: y(top), y2: y(bottom), class: "mark" }),
+      drawn("circle", { cx: x(mark), cy: y(value(mark)), r: 5, class: "mark" }),
+    ];
+    const shown = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": description });
+    shown.append(...axis, drawn("path", { d: path, class: "line" }), ...marked);
+    box.replaceChildren(shown);
+  }
+
+  return { byId, element, number, share, chart };
+})();

@@ -1,0 +1,273 @@
+"""report.html as a file: its words, its numbers, and that nothing in it can run or be fetched."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, three_models
+
+from stakes import StakesError, Utility, metrics
+from stakes.decision import decide
+from stakes.report import explorer
+from stakes.report.outcomes import within_error
+from stakes.report.table_run import write_report
+from stakes.report.words import number, numbers, span
+from stakes.tabular.folder import RunFolder
+from stakes.tabular.results import TableResult
+
+ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, the text of the page, and what scripts and styles hold."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.source = file.read_text(encoding="utf-8")
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[tuple[str, str]] = []
+        self.text = ""
+        self._open = ""
+        self.feed(self.source)
+        self.text = " ".join(self.text.replace("\N{NO-BREAK SPACE}", " ").split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open in ("script", "style"):
+            self.inside.append((self._open, data))
+        else:
+            self.text += data if data.strip() else " "
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return json.loads(next(text for kind, text in self.inside if kind == "script"))  # type: ignore[no-any-return]
+
+
+def made(folder: RunFolder) -> Page:
+    write_report(folder)
+    return Page(folder.page)
+
+
+def unpacked(text: str, kind: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=kind)
+
+
+# What it says --------------------------------------------------------------------------------------
+
+
+def test_the_answer_is_the_paired_difference(tmp_path: Path) -> None:
+    folder = three_models(tmp_path, cases=400, seeds=2)
+    page = made(folder)
+    true, labels = random_probs(400, 3, seed=1)
+    plain = (true + 1 / 3) / 2
+    rows = np.arange(400)
+    ours, theirs = (
+        UTILITY.costs[decide(probs, UTILITY, rule).choice.numpy(), labels.numpy()]
+        for probs, rule in ((true, "optimal"), (plain, "argmax"))
+    )
+    saved = metrics.paired_difference(np.stack([-ours] * 2), np.stack([-theirs] * 2), seed=0)
+    mean, low, high = numbers(100 * saved.mean, 100 * saved.low, 100 * saved.high)
+    assert saved.mean == pytest.approx((theirs - ours)[rows].mean())
+    assert (
+        f"Calibrated is worth {mean} £ more per 100 decisions than deciding by highest probability with the standard "
+        f"model (95 % interval {low} to {high})."
+    ) in page.text
+    assert "That is beyond chance. The whole interval lies above 0, on 400 test rows." in page.text
+
+
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        ("standard", "less per 100 decisions than deciding by highest probability"),
+        ("standard", "That is beyond chance, and it is a loss."),
+        ("nobody", "Calibrated is worth the same per 100 decisions as deciding by highest probability"),
+        ("nobody", "That is not beyond chance. The interval includes 0"),
+    ],
+)
+def test_it_says_where_it_is_not_better(tmp_path: Path, right: str, words: str) -> None:
+    _, labels = random_probs(90, 3, seed=3)
+    sure = torch.nn.functional.one_hot(labels, 3).float()
+    wrong = sure.roll(1, dims=-1)
+    probs = {"standard": [sure if right == "standard" else wrong], "calibrated": [wrong], "boosting": [wrong]}
+    assert words in made(finished_run(tmp_path, probs, labels, UTILITY)).text
+
+
+def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
+    folder = three_models(tmp_path, seeds=2)
+    page = made(folder)
+    summary = json.loads(folder.summary_file.read_text(encoding="utf-8"))
+    for row in summary["rows"]:
+        shown = [f"{100 * row['accuracy']:.1f} %", f"{row['ece']:.3f}"]
+        shown.append(f"{row['utility']:.4g} ({row['utility_low']:.4g} to {row['utility_high']:.4g})")
+        shown.append(" to ".join(numbers(*(-100 * row[key] for key in ("utility", "utility_high", "utility_low")))[1:]))
+        if row["difference"] is not None:
+            money = numbers(*(100 * row[key] for key in ("difference", "difference_low", "difference_high")))
+            shown.append(f"{'+' if row['difference'] > 0 else ''}{money[0]} ({money[1]} to {money[2]})")
+        assert all(text in page.text for text in shown), row
+    result = TableResult.load(folder)
+    for model in ("standard", "calibrated", "boosting"):
+        (first, second) = result.scores_of(model, "optimal")
+        total = np.sum([first["confusion"], second["confusion"]])
+        assert total == 240
+        expected, actual = (-100 * (first[key] + second[key]) / 2 for key in ("claimed_utility", "utility"))
+        claim = "</td><td>".join(numbers(expected, actual))
+        assert f'<th scope="row">{model}</th><td>{claim}</td>' in page.source
+    assert "All 2 seeds are counted: every test row stands for 2 decisions." in page.text
+    assert "stakes fit" in page.text
+    assert "Python 3.11, stakes 0.1.0" in page.text
+    assert "400 rows to learn from, 100 to choose the epoch and the model by, 120 to test on" in page.text
+
+
+def test_decisions_within_monte_carlo_error(tmp_path: Path) -> None:
+    result = TableResult.load(three_models(tmp_path))
+    probs, _ = random_probs(120, 3, seed=1)
+    worth = np.sort(-(probs.double().numpy() @ UTILITY.costs.T), axis=1)
+    assert within_error(result, "calibrated") == pytest.approx(np.mean(worth[:, -1] - worth[:, -2] < 0.02))
+    assert within_error(result, "boosting") is None
+
+
+def test_how_numbers_are_shown() -> None:
+    assert numbers(12.4, -8.1, 1234.5) == ["12", "-8", "1,234"]
+    assert numbers(12.4, -0.001) == ["12.40", "0.00"]
+    assert number(0.01234) == "0.0123"
+    assert number(0) == "0"
+    assert span(metrics.Interval(1.5, -1, 2), sign=True, unit="£") == "+1.50 £ (-1.00 to 2.00)"
+
+
+# The numbers it computes with ----------------------------------------------------------------------
+
+
+def test_the_explorer_has_the_saved_model_exactly(tmp_path: Path) -> None:
+    page = made(three_models(tmp_path, seeds=2))
+    probs, labels = random_probs(120, 3, seed=1)
+    assert np.array_equal(unpacked(page.data["probs"], "<f4").reshape(120, 3), probs.numpy())
+    assert np.array_equal(unpacked(page.data["labels"], "<i4"), labels.numpy())
+    assert np.array_equal(unpacked(page.data["rows"], "<i4"), np.arange(120) + NUMBERS_START)
+    assert page.data["costs"] == UTILITY.costs.tolist()
+    assert "of the saved calibrated model (seed 0, the one in model/) for the 120 test rows." in page.text
+    assert "retraining for them may do better" in page.text
+
+
+def test_a_large_test_set_is_sampled_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explorer, "MOST_NUMBERS", 150)
+    folder = three_models(tmp_path)
+    page = made(folder)
+    rows = unpacked(page.data["rows"], "<i4")
+    assert len(rows) == 50
+    assert list(rows) == sorted(set(rows))
+    probs, labels = random_probs(120, 3, seed=1)
+    places = rows - NUMBERS_START
+    assert not np.array_equal(places, np.arange(50)), "drawn at random"
+    assert np.array_equal(unpacked(page.data["labels"], "<i4"), labels.numpy()[places])
+    assert np.array_equal(unpacked(page.data["probs"], "<f4").reshape(50, 3), probs.numpy()[places])
+    assert "50 of the 120 test rows, drawn at random (seed 0)" in page.text
+
+
+def test_ten_thousand_rows_of_ten_classes_stay_below_three_megabytes(tmp_path: Path) -> None:
+    probs, labels = random_probs(10_000, 10, seed=0)
+    utility = Utility.from_costs(100 * (1 - np.eye(10)))
+    folder = finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, utility)
+    page = made(folder)
+    assert len(unpacked(page.data["rows"], "<i4")) == 10_000
+    assert folder.page.stat().st_size < 3_000_000
+
+
+# What it cannot do ---------------------------------------------------------------------------------
+
+
+def test_nothing_in_it_can_run_or_be_fetched(tmp_path: Path) -> None:
+    page = made(three_models(tmp_path))
+    (policy,) = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split(";")}
+    assert rules["default-src"] == ["'none'"]
+    assert rules["img-src"] == ["data:"]
+    for kind in ("script", "style"):
+        blocks = [text for tag, text in page.inside if tag == kind and not text.startswith("{")]
+        hashes = [base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() for block in blocks]
+        assert rules[f"{kind}-src"] == [f"'sha256-{digest}'" for digest in hashes]
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
+        for name in ("src", "href", "action", "data"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, attributes)
+    assert not re.search(r"\beval\(|new Function|innerHTML|document\.write|fetch\(|XMLHttpRequest", page.source)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page.source)
+
+
+@pytest.mark.filterwarnings("ignore::stakes.errors.StakesWarning")
+def test_names_from_data_are_text(tmp_path: Path) -> None:
+    table = np.array([[0.0, 1, 2], [3, 0, 1], [1, 2, 0]])
+    utility = Utility.from_costs(table, ODD, ODD, unit="</style><i>")
+    page = made(three_models(tmp_path, utility, target=ODD[0], changes={"drop": list(ODD)}))
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"i", "img"}
+    assert [text[:8] for text in re.findall(r"<b>(.*?)</b>", page.source)] == ["That is "]
+    assert page.data["outcomes"] == list(ODD)
+    assert page.source.count("</script>") == len(page.all("script"))
+    assert page.source.count("</style>") == 1
+    for name in ODD[:2]:
+        assert name in page.text
+    assert "${title}" in page.text, "names are no templates"
+
+
+def test_everything_that_is_filled_in_has_a_name(tmp_path: Path) -> None:
+    page = made(three_models(tmp_path))
+    labelled = {attributes["for"] for attributes in page.all("label")}
+    for tag in ("input", "select", "textarea"):
+        for attributes in page.all(tag):
+            assert attributes.get("aria-label") or attributes.get("id") in labelled, attributes
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(attributes.get("scope") in ("row", "col") for attributes in page.all("th"))
+    assert all(a.get("aria-label") or a.get("aria-hidden") == "true" for a in page.all("svg"))
+    identities = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(identities) == len(set(identities))
+    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in identities}
+    headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(headings))
+
+
+# Made again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (("run.json",), "it holds no run.json"),
+        (("summary.json",), "expected a finished run, but it has no summary.json yet; .* --resume"),
+        (("cases.safetensors",), "it has no cases.safetensors yet"),
+    ],
+)
+def test_what_is_no_finished_run_is_refused(tmp_path: Path, lost: tuple[str, ...], words: str) -> None:
+    folder = three_models(tmp_path)
+    for name in lost:
+        (tmp_path / name).unlink()
+    with pytest.raises(StakesError, match=words):
+        write_report(folder)
+    assert not folder.page.exists()
+
+
+def test_damaged_results_are_refused(tmp_path: Path) -> None:
+    folder = three_models(tmp_path)
+    folder.summary_file.write_text('{"rows": [{}]}')
+    with pytest.raises(StakesError, match=r"damaged .*--resume"):
+        write_report(folder)
+    with pytest.raises(StakesError, match=r"expected the folder of a run, .* but there is none"):
+        write_report(RunFolder(tmp_path / "nowhere"))
