@@ -105,7 +105,7 @@ def _utility_maps(result: Result, path: Path) -> Path:
     shown = [name for name in ("standard", "calibrated") if name in result.config["methods"]]
     rows = {name: result.select(method=name, rule="optimal", seed=0)[0]["maps"] for name in shown}
     classes = list(rows[shown[0]])
-    with figure(path, 2.1 * (2 + len(shown)), 1.75 * len(classes)) as drawn:
+    with figure(path, 1.6 * (2 + len(shown)), 1.4 * len(classes)) as drawn:
         grid = np.atleast_2d(drawn.subplots(len(classes), 2 + len(shown)))
         for line, name in zip(grid, classes, strict=True):
             line[0].imshow(_picture(rows[shown[0]][name]["image"]))
@@ -114,7 +114,7 @@ def _utility_maps(result: Result, path: Path) -> Path:
             for axes, method in zip(line[2:], shown, strict=True):
                 worth = _picture(rows[method][name]["utility"])[..., 0] / 255 * RIGHT
                 drawn_map = axes.imshow(worth, cmap="cividis", vmin=0.3, vmax=RIGHT)
-                axes.set_title(f"{method}: expected utility")
+                axes.set_title(f"{method}: utility")
             line[0].set_title("image, equalised")
             line[1].set_title("truth")
             for axes in line:
