@@ -105,6 +105,10 @@ class LossCalibrated(Objective):
     The last two, and a utility with a table per example, need the ``index`` of the examples of a batch.
     ``margin``, as a share of the table's span, is added to the shifted utility (`Utility.bounded`): the
     smaller, the harder the worst cell is punished. A change of the costs' unit changes nothing.
+
+    The decisions of an untrained network are arbitrary, and the gain makes a network agree with them: an outcome
+    that is never decided for in the beginning may stay so. With ``warmup``, the weight grows from 0 over so many
+    steps, while the likelihood leads.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class LossCalibrated(Objective):
         refresh: Refresh = "step",
         margin: float = 1e-3,
         momentum: float = 0.8,
+        warmup: int = 0,
     ) -> None:
         if refresh not in get_args(Refresh):
             raise StakesError(f"expected refresh to be one of {get_args(Refresh)}, but got {refresh!r}")
@@ -125,8 +130,11 @@ class LossCalibrated(Objective):
             raise StakesError(f"expected at least one sample for the decisions, but got {samples}")
         if not 0 <= momentum < 1:
             raise StakesError(f"expected a momentum in [0, 1), but got {momentum}")
+        if warmup < 0:
+            raise StakesError(f"expected a warmup of 0 or more steps, but got {warmup}")
         self.utility = utility
         self.weight, self.samples, self.refresh, self.momentum = weight, samples, refresh, momentum
+        self.warmup, self._steps = warmup, 0
         self._log_table = torch.tensor(utility.bounded(margin * utility.span).values).log()
         # By example: the decisions of the last refresh, or the running mean of the predictive.
         self._memory: Tensor | None = None
@@ -137,7 +145,7 @@ class LossCalibrated(Objective):
         if self.weight > 0:
             choice = self._decisions(posterior, x, log_probs, index)
             table = self._table(log_probs, index)
-            losses = losses - self.weight * log_gain(log_probs, table, choice).mean(0)
+            losses = losses - self._next_weight() * log_gain(log_probs, table, choice).mean(0)
         return losses
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -149,10 +157,16 @@ class LossCalibrated(Objective):
             memory[index.to(memory.device)] = choice.to(memory)
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {} if self._memory is None else {"memory": self._memory}
+        memory = {} if self._memory is None else {"memory": self._memory}
+        return memory | ({"steps": torch.tensor(self._steps)} if self.warmup else {})
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self._memory = state.get("memory")
+        self._steps = int(state.get("steps", torch.tensor(0)))
+
+    def _next_weight(self) -> float:
+        self._steps = min(self._steps + 1, self.warmup)
+        return self.weight * self._steps / self.warmup if self.warmup else self.weight
 
     @torch.no_grad()
     def _decisions(self, posterior: Posterior, x: Tensor, log_probs: Tensor, index: Tensor | None) -> Tensor:

@@ -43,6 +43,7 @@ class Diagnosis:
     batch_size: int = 50
     learning_rate: float = 1e-3
     decision_samples: int = 10
+    warmup: int = 200  # steps in which calibration gains its weight, in the fair protocol
     test_samples: int = 100
     together: int = 50  # seeds whose networks are trained in one go
 
@@ -93,7 +94,7 @@ class Diagnosis:
 
     def _method(self, name: str) -> Method:
         weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
-        return paper_method(name, self.protocol, weights, self.decision_samples)
+        return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
 
 
 def paper_utility() -> Utility:

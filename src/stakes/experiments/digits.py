@@ -47,6 +47,7 @@ class Digits:
     batch_size: int = 50
     learning_rate: float = 1e-3
     decision_samples: int = 10
+    warmup: int = 200  # steps in which calibration gains its weight, in the fair protocol
     test_samples: int = 10
     together: int = 10  # seeds whose networks are trained in one go
 
@@ -100,7 +101,7 @@ class Digits:
 
     def _method(self, name: str) -> Method:
         weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
-        return paper_method(name, self.protocol, weights, self.decision_samples)
+        return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
 
 
 def paper_utility() -> Utility:

@@ -23,17 +23,20 @@ def groups(seeds: int, together: int) -> list[range]:
     return [range(first, min(first + together, seeds)) for first in range(0, seeds, together)]
 
 
-def paper_method(name: str, protocol: str, weights: Sequence[float], samples: int) -> Method:
+def paper_method(name: str, protocol: str, weights: Sequence[float], samples: int, warmup: int) -> Method:
     """A method as an experiment uses it: with the paper's class weights, and decisions as the protocol takes them.
 
-    The fair one takes them at every step (Algorithm 1), the authors' once an epoch.
+    The fair one takes them at every step (Algorithm 1), and lets the likelihood lead in the first ``warmup`` steps;
+    the authors' takes them once an epoch, and has no such time.
     """
 
     def weighted(utility: Utility) -> Objective:
         return Weighted(weights)
 
     def calibrated(utility: Utility) -> Objective:
-        return LossCalibrated(utility, samples=samples, refresh="step" if protocol == "fair" else "epoch")
+        if protocol == "authors":
+            return LossCalibrated(utility, samples=samples, refresh="epoch")
+        return LossCalibrated(utility, samples=samples, warmup=warmup)
 
     changed = {"weighted": weighted, "calibrated": calibrated, "noise+calibrated": calibrated}
     found = method(name)
