@@ -384,12 +384,12 @@ def test_the_gain_comes_in_over_the_warmup_and_goes_on_after_an_interruption() -
     torch.manual_seed(0)
     posterior, x, labels = Ensemble([nn.Linear(4, 3), nn.Linear(4, 3)]), torch.randn(5, 4), torch.randint(3, (5,))
     utility = Utility.from_costs([[0, 5, 9], [4, 0, 3], [4, 3, 0]], outcomes=["a", "b", "c"])
-    plain, full = (float(goal(posterior, x, labels)) for goal in (Standard(), LossCalibrated(utility)))
+    plain, full = (goal(posterior, x, labels).item() for goal in (Standard(), LossCalibrated(utility)))
     objective = LossCalibrated(utility, warmup=4)
-    found = [float(objective(posterior, x, labels)) for _ in range(2)]
+    found = [objective(posterior, x, labels).item() for _ in range(2)]
     resumed = LossCalibrated(utility, warmup=4)
     resumed.load_state_dict(objective.state_dict())
-    found += [float(resumed(posterior, x, labels)) for _ in range(4)]
+    found += [resumed(posterior, x, labels).item() for _ in range(4)]
     expected = [plain + share * (full - plain) for share in (0.25, 0.5, 0.75, 1, 1, 1)]
     assert found == pytest.approx(expected, rel=1e-5)
     with pytest.raises(StakesError, match="warmup"):

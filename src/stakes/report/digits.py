@@ -16,7 +16,7 @@ PAIRS = (("weighted", "standard"), ("calibrated", "standard"), ("noise", "standa
 def digits_figures(result: Result, folder: Path) -> list[Path]:
     """Figures 5 and 9: utility against width, a panel for each noise level, one standard deviation over seeds."""
     path, levels, widths = folder / "utility.png", result.config["noise"], result.config["units"]
-    with figure(path, 2.0 + 2.2 * len(levels), 3.2) as drawn:
+    with figure(path, 1.4 + 1.9 * len(levels), 2.9) as drawn:
         for axes, noise in zip(np.atleast_1d(drawn.subplots(1, len(levels))), levels, strict=True):
             for name in result.config["methods"]:
                 found = [result.values("utility", method=name, rule="optimal", noise=noise, units=u) for u in widths]
