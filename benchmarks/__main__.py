@@ -49,13 +49,11 @@ def _row(claim: Claim) -> list[str]:
 
 
 def _save(machine: str, rows: list[list[str]], minutes: float) -> None:
-    text = (Path(__file__).parent / "bounds.md").read_text(encoding="utf-8")
     parts = [
         "# Measured claims",
         f"Written by `python -m benchmarks --save` in {minutes:.0f} minutes: {machine}. Each figure is a ratio "
         "measured side by side in one run, the best of several rounds.",
         markdown_table(HEADINGS, rows),
-        text.strip(),
     ]
     (Path(__file__).parent / "RESULTS.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 

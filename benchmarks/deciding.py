@@ -19,12 +19,13 @@ from stakes.tabular.task import TableTask
 ROWS, COLUMNS = 1_000_000, 30
 COSTS = "decision,ill,well\ntreat,0,40\nsend home,500,0\ntest more,60,15\n"
 _DECIDE = """
-import resource, sys, time
+import sys, time
 from pathlib import Path
+from benchmarks.timing import peak_memory
 from stakes.tabular.deciding import decide_table
 start = time.monotonic()
 decide_table(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
-print(time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(time.monotonic() - start, peak_memory())
 """
 
 
@@ -67,5 +68,5 @@ def _write(path: Path, rows: int, labelled: bool) -> None:
 def _decide(folder: Path, file: str) -> tuple[float, float]:
     paths = [str(folder / name) for name in ("run", file, "decided.csv")]
     found = subprocess.run([sys.executable, "-c", _DECIDE, *paths], check=True, capture_output=True, text=True)
-    seconds, kilobytes = map(float, found.stdout.split())
-    return seconds, kilobytes
+    seconds, memory = map(float, found.stdout.split())
+    return seconds, memory

@@ -12,17 +12,18 @@ from stakes.networks.segnet import SegNet
 
 DRAWS, SIZE = 10, (1, 3, 360, 480)
 _MEMORY = """
-import resource, torch
+import torch
 from benchmarks.segmentation import DRAWS, SIZE
+from benchmarks.timing import peak_memory
 from stakes import MCDropout
 from stakes.networks.segnet import SegNet
 torch.set_num_threads(1)
 network, x = SegNet().eval(), torch.rand(SIZE)
 with torch.no_grad():
     network(x[..., :8, :8])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_memory()
 MCDropout(network).draw(DRAWS, seed=0)(x).mean_probs()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20)
+print((peak_memory() - before) / 2**30)
 """
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,12 @@ class Claim:
     def holds(self) -> bool:
         sign, bound = self.promised.split()
         return self.ratio <= float(bound) if sign == "<=" else self.ratio >= float(bound)
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most. Not `resource.getrusage`, whose peak a child has from its parent."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
 
 
 def seconds(*functions: Callable[[], object], rounds: int = 5) -> list[float]:
