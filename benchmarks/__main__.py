@@ -1,12 +1,13 @@
 """``make bench``: print every claim with the ratio measured now; exit 1 if one does not hold.
 
-``python -m benchmarks --save`` writes the table to benchmarks/RESULTS.md too; ``python -m benchmarks sampling ...``
-measures only some.
+``python -m benchmarks --save`` writes the tables to benchmarks/RESULTS.md too; ``python -m benchmarks sampling ...``
+measures only some of the claims.
 """
 
 import os
 import sys
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import bounds
 from benchmarks.timing import Claim
 from stakes.report.tables import markdown_table
 from stakes.threads import one_thread
@@ -25,21 +27,23 @@ HEADINGS = ("claim", "against", "measured", "promised")
 
 
 def main(arguments: list[str]) -> int:
-    console = Console(width=160)
+    console, start = Console(width=160), time.monotonic()
     machine = f"{os.cpu_count()} cores, 1 thread, torch {torch.__version__}"
     console.print(machine)
-    start, claims = time.monotonic(), []
-    for name in [argument for argument in arguments if argument in MODULES] or MODULES:
-        console.print(f"measuring {name} ...", style="dim")
-        with one_thread():
+    chosen = [argument for argument in arguments if argument in MODULES]
+    claims: list[Claim] = []
+    with one_thread():
+        for name in chosen or MODULES:
+            console.print(f"measuring {name} ...", style="dim")
             claims += import_module(f"benchmarks.{name}").measure()
+        if not chosen:
+            console.print("measuring bounds ...", style="dim")
+        bounded = [] if chosen else bounds.measure()
     rows = [_row(claim) for claim in claims]
-    table = Table(*HEADINGS, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    for headings, body in ((HEADINGS, rows), (bounds.HEADINGS, bounded)):
+        _show(console, headings, body)
     if "--save" in arguments:
-        _save(machine, rows, (time.monotonic() - start) / 60)
+        _save(machine, rows, bounded, (time.monotonic() - start) / 60)
     return 0 if all(claim.holds for claim in claims) else 1
 
 
@@ -48,13 +52,28 @@ def _row(claim: Claim) -> list[str]:
     return [claim.what, claim.against, f"{claim.ratio:.2f}{mark}", claim.promised]
 
 
-def _save(machine: str, rows: list[list[str]], minutes: float) -> None:
+def _show(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(*headings, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    if rows:
+        console.print(table)
+
+
+def _save(machine: str, rows: list[list[str]], bounded: list[list[str]], minutes: float) -> None:
     parts = [
         "# Measured claims",
         f"Written by `python -m benchmarks --save` in {minutes:.0f} minutes: {machine}. Each figure is a ratio "
         "measured side by side in one run, the best of several rounds.",
         markdown_table(HEADINGS, rows),
     ]
+    if bounded:
+        parts += [
+            "## What bounds it",
+            (Path(__file__).parent / "bounds.md").read_text(encoding="utf-8").strip(),
+            markdown_table(bounds.HEADINGS, bounded),
+            "![Time against draws, inputs and classes](scaling.png)",
+        ]
     (Path(__file__).parent / "RESULTS.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 

@@ -262,6 +262,26 @@ def test_the_batch_size_grows_with_the_data() -> None:
     assert Training(batch_size=7).batch(10**6) == 7
 
 
+def test_one_cpu_without_fabric_trains_as_with_it() -> None:
+    plain, wrapped = posterior(), posterior()
+    settings = {"utility": UTILITY, "config": QUICK, "progress": False}
+    alone = fit(plain, LossCalibrated(UTILITY), data(), data(30), **settings)
+    carried = fit(wrapped, LossCalibrated(UTILITY), data(), data(30), precision="32-true", **settings)
+    assert torch.equal(weights(plain), weights(wrapped))
+    assert alone == carried
+
+
+def test_training_on_one_cpu_does_not_wait_for_fabric_to_be_imported() -> None:
+    script = (
+        "import sys, torch; from stakes import MLP, MCDropout, Standard, Training, fit\n"
+        "data = torch.randn(20, 2), torch.zeros(20).long()\n"
+        "fit(MCDropout(MLP(2, 2, hidden=(4,), dropout=0.1)), Standard(), data, config=Training(epochs=1))\n"
+        "print('lightning_fabric' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 TWO_PROCESSES = """
 import torch
 from stakes import LossCalibrated, MCDropout, MLP, Training, Utility, fit

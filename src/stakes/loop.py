@@ -26,6 +26,8 @@ from stakes.utility import Utility
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from stakes.devices import OneCPU
+
 SMALL_NETWORK = 1_000_000  # parameters
 
 
@@ -55,7 +57,7 @@ class Course:
 
     def __init__(
         self,
-        fabric: "Fabric",
+        fabric: "OneCPU | Fabric",
         posterior: Posterior,
         objective: Objective,
         examples: Examples,
@@ -66,8 +68,11 @@ class Course:
         self.fabric, self.examples, self.config, self.seed = fabric, examples, config, seed
         self.batch_size = config.batch(len(examples))
         parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
-        optimizer = make(parameters) if make else torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-        self.step, self.optimizer = fabric.setup(_Step(posterior, objective, examples), optimizer)
+        self.optimizer = make(parameters) if make else torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
+        self._losses = _BatchLoss(posterior, objective, examples)
+        self._forward: nn.Module
+        self._stepper: Optimizer
+        self._forward, self._stepper = fabric.setup(self._losses, self.optimizer)
 
     def run(self, trainees: Sequence[Trainee], report: Callable[[Epoch], None], checkpoint: Path | None = None) -> None:
         posteriors = [trainee.state.posterior for trainee in trainees]
@@ -93,20 +98,19 @@ class Course:
         for group in self.optimizer.param_groups:
             group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(number - 1)
         order = _shard(len(self.examples), self.fabric.global_rank, self.fabric.world_size)
-        self.step.objective.start_epoch(self.step.posterior, self._inputs(order))
-        self.step.train()
+        self._losses.objective.start_epoch(self._losses.posterior, self._inputs(order))
+        self._losses.train()
         order = order[torch.randperm(len(order), generator=seeds.generator(self.seed, "order", number))]
         total, count = torch.zeros((), device=self.fabric.device), 0
-        on_cpu = self.fabric.device.type == "cpu"  # then nothing has to move, and asking takes as long as a small layer
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
         for batch in self.examples.batches(order, self.batch_size):
-            positions, x, labels, weights = batch if on_cpu else self.fabric.to_device(batch)
-            loss = self.step(x, labels, positions, weights)
+            positions, x, labels, weights = self.fabric.to_device(batch)
+            loss = self._forward(x, labels, positions, weights)
             self.fabric.backward(loss, scale)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            total += loss.detach() * len(x)
+            self._stepper.step()
+            self._stepper.zero_grad()
+            total.add_(loss.detach(), alpha=len(x))
             count += len(x)
         mean = float(total) / count
         if not math.isfinite(mean):
@@ -147,7 +151,7 @@ def score(
     return total / mass, surprise / mass
 
 
-class _Step(nn.Module):
+class _BatchLoss(nn.Module):
     """The loss of a batch as one module, so that Fabric's strategies see a single forward pass."""
 
     def __init__(self, posterior: Posterior, objective: Objective, examples: Examples) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from stakes import seeds
 from stakes.checkpoints import TrainingState
 from stakes.data.examples import Examples, StackedExamples, TensorExamples, as_examples
+from stakes.devices import OneCPU, launched
 from stakes.epochs import Epoch, History, Training
 from stakes.errors import StakesError
 from stakes.loop import Course, Trainee
@@ -54,16 +55,13 @@ def fit(
     never stopped. The last four arguments go to Lightning Fabric; a strategy has to keep a whole copy of
     the network on each device (``ddp`` does).
     """
-    from lightning_fabric import Fabric  # takes two seconds, so it waits until there is something to train
-
     examples = as_examples(train)
     held_out = as_examples(validation) if validation is not None else None
     _require_utility(held_out is not None, utility)
-    fabric = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=precision)
-    fabric.launch()
+    fabric = launched(accelerator, devices, strategy, precision)
     course = Course(fabric, posterior, objective, examples, config, seed, optimizer)
     run = {**asdict(config), "seed": seed, "objective": type(objective).__name__, "examples": len(examples)}
-    state = TrainingState(posterior, course.optimizer.optimizer, objective, run | {"posterior": posterior.spec()})
+    state = TrainingState(posterior, course.optimizer, objective, run | {"posterior": posterior.spec()})
     trainee = Trainee(state, held_out, utility, seed, History(select=config.select))
     if resume and checkpoint is not None and checkpoint.exists():
         trainee.history = state.load(checkpoint)
@@ -88,8 +86,6 @@ def fit_together(
     Each has its own seed, training set (equally many examples) and validation set, and keeps its own best epoch.
     The reported loss is the mean over all. The answer differs from `fit`'s only in the random numbers.
     """
-    from lightning_fabric import Fabric
-
     _require_utility(validations is not None, utility)
     counts = [len(posteriors), len(trains), len(seeds_of), len(posteriors if validations is None else validations)]
     if len(set(counts)) != 1 or not posteriors:
@@ -98,11 +94,11 @@ def fit_together(
     orders = [torch.randperm(len(trains[0]), generator=seeds.generator(own, "rows")) for own in seeds_of]
     examples = StackedExamples(trains, orders)
     stack = Stack(posteriors)
-    course = Course(Fabric(accelerator="cpu", devices=1), stack, objective, examples, config, seed)
+    course = Course(OneCPU(), stack, objective, examples, config, seed)
     held_out: Sequence[Examples | None] = validations or [None] * len(posteriors)
     trainees = []
     for posterior, held, own in zip(posteriors, held_out, seeds_of, strict=True):
-        state = TrainingState(posterior, course.optimizer.optimizer, objective, {})
+        state = TrainingState(posterior, course.optimizer, objective, {})
         trainees.append(Trainee(state, held, utility, own, History(select=config.select)))
     course.run(trainees, progress)
     return [trainee.history for trainee in trainees]

@@ -17,7 +17,7 @@ from stakes.likelihoods import Categorical, Likelihood
 # Sampling works in blocks of inputs whose activations stay near the processor, with all their draws,
 CACHE_BYTES = 8 * 2**20
 # and, where that would be less than one input, in blocks of its draws that fit here.
-MEMORY_BYTES = 256 * 2**20
+MEMORY_BYTES = 64 * 2**20
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
 KEPT_BYTES = 128 * 2**20
 
@@ -159,7 +159,7 @@ def over_draws(function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapp
     network that vmap cannot run (in-place sums, control flow on values, recurrent layers) is run draw
     by draw: slower, and the same answer.
     """
-    with _slow_attention(), warnings.catch_warnings():
+    with slow_attention(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slower, as said
         try:
             return torch.func.vmap(function, randomness="different")(dict(stacked))
@@ -172,13 +172,13 @@ def over_draws(function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapp
 def repeated(run: Callable[[], Tensor], samples: int) -> Tensor:
     """``run`` with fresh randomness ``samples`` times, stacked."""
     if samples == 1:
-        with _slow_attention():
+        with slow_attention():
             return run().unsqueeze(0)
     return over_draws(lambda _: run(), {"draw": torch.empty(samples)})
 
 
 @contextmanager
-def _slow_attention() -> Iterator[None]:
+def slow_attention() -> Iterator[None]:
     """Keep transformer layers from their fused path, which passes over their dropout layers in eval mode."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -205,23 +205,6 @@ class Stacks:
     def _stack(self, first: int, last: int) -> dict[str, Tensor]:
         draws = [self._make(s) for s in range(first, last)]
         return {key: torch.stack([draw[key] for draw in draws]) for key in draws[0]}
-
-
-def largest_activations(network: nn.Module, x: Tensor, is_random: Callable[[], bool] = lambda: True) -> Footprint:
-    """The bytes of the largest tensor that any layer puts out for ``x``: before what it says is random, and after."""
-    before, after = [x.nbytes], [1]
-
-    def record(module: nn.Module, inputs: Any, output: Any) -> None:
-        (after if is_random() else before).extend([output.nbytes] if isinstance(output, Tensor) else [])
-
-    handles = [module.register_forward_hook(record) for module in network.modules()]
-    try:
-        with torch.no_grad(), _slow_attention():
-            network(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return Footprint(max(before), max(after))
 
 
 @contextmanager

@@ -21,13 +21,13 @@ from stakes.posteriors.base import (
     Head,
     Posterior,
     device_of,
-    largest_activations,
     over_draws,
     require_samples,
     squared_norm,
     weight_matrices,
 )
 from stakes.posteriors.prediction import ready
+from stakes.posteriors.trial import trial
 
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity, nn.Dropout)
 
@@ -122,7 +122,7 @@ class EnsembleDraws(Draws):
 
     def footprint(self, x: Tensor) -> Footprint:
         if x.shape not in self._known:
-            self._known[x.shape] = largest_activations(self._network, x.to(self.device))
+            self._known[x.shape] = trial(self._network, x.to(self.device)).footprint
         return self._known[x.shape]
 
 

@@ -30,12 +30,12 @@ from stakes.posteriors.base import (
     Posterior,
     Stacks,
     device_of,
-    largest_activations,
     over_draws,
     repeated,
     require_samples,
     swap_layers,
 )
+from stakes.posteriors.trial import trial
 
 
 class MeanField(Posterior):
@@ -103,7 +103,7 @@ class MeanFieldDraws(Draws):
 
     def footprint(self, x: Tensor) -> Footprint:
         if x.shape not in self._known:
-            self._known[x.shape] = largest_activations(self._network, x.to(self.device))
+            self._known[x.shape] = trial(self._network, x.to(self.device)).footprint
         return self._known[x.shape]
 
     def _sample(self, draw: int) -> dict[str, Tensor]:

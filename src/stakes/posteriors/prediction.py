@@ -4,8 +4,8 @@ Only neighbours in an ``nn.Sequential`` are joined, where it is certain what fol
 
     convolution or linear, batch norm             one layer (batch norm is affine in eval mode)
     convolution, 1 x 1 convolution                one convolution
-    nearest upsampling by 2, 3 x 3 convolution    a 2 x 2 convolution for each of four output pixels:
-                                                  4/9 of the multiplications
+    nearest upsampling by 2, 3 x 3 convolution    one transposed convolution, which multiplies with 2 x 2 weights
+                                                  for each output pixel: 4/9 of the multiplications
     dropout, linear                               see `sites.ThinnedLinear`
 
 What precedes the first random layer is kept for the next block of draws of the same input, and convolutions
@@ -97,9 +97,26 @@ def _one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
 
 def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
     doubles = isinstance(first, nn.Upsample) and first.mode == "nearest" and first.scale_factor in (2, (2.0, 2.0))
-    if doubles and isinstance(second, nn.Conv2d) and _is_plain(second, (3, 3), (1, 1)):
-        return _UpsampledConv(second)
-    return None
+    if not (doubles and isinstance(second, nn.Conv2d) and _is_plain(second, (3, 3), (1, 1))):
+        return None
+    # An output pixel of even row sees the rows (i - 1, i, i) of the small image, one of odd row (i, i, i + 1): two
+    # different ones, so that two of the kernel's rows can be added up beforehand. Likewise for columns.
+    weight = _widened(_widened(second.weight, 2), 3).transpose(0, 1)  # (I, O, 4, 4)
+    joined = nn.ConvTranspose2d(
+        second.in_channels,
+        second.out_channels,
+        kernel_size=4,
+        stride=2,
+        padding=1,
+        bias=second.bias is not None,
+        device=weight.device,
+        dtype=weight.dtype,
+    ).requires_grad_(False)
+    joined.weight.copy_(weight)
+    if second.bias is not None:
+        assert joined.bias is not None
+        joined.bias.copy_(second.bias)
+    return joined.eval()
 
 
 def _thinned(first: nn.Module, second: nn.Module) -> nn.Module | None:
@@ -127,32 +144,7 @@ class _Once(nn.Module):
         return self._last[2]
 
 
-class _UpsampledConv(nn.Module):
-    """Doubles the sides of an image by repetition, and convolves: at once.
-
-    An output pixel of even row sees the rows (i - 1, i, i) of the small image, one of odd row (i, i, i + 1):
-    two different ones, so that two of the kernel's rows can be added up beforehand. Likewise for columns.
-    """
-
-    def __init__(self, conv: nn.Conv2d) -> None:
-        super().__init__()
-        rows = _pairs(conv.weight, 2)
-        kernels = [kernel for row in rows for kernel in _pairs(row, 3)]  # of the pixels (0, 0), (0, 1), (1, 0), (1, 1)
-        self.weight = nn.Parameter(torch.cat(kernels), requires_grad=False)  # (4 O, I, 2, 2)
-        bias = conv.weight.new_zeros(conv.out_channels) if conv.bias is None else conv.bias
-        self.bias = nn.Parameter(bias.repeat(4), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = nn.functional.conv2d(x, self.weight, self.bias, padding=1).movedim(1, -1)  # (B, H + 1, W + 1, 4 O)
-        pixels = out.reshape(*out.shape[:3], 2, 2, -1)
-        # The second pixel of a pair is found one place further on: windows of two places, and their diagonals.
-        rows = pixels.unfold(1, 2, 1).diagonal(0, 3, 6)  # (B, H, W + 1, 2, O, 2)
-        both = rows.unfold(2, 2, 1).diagonal(0, 3, 6)  # (B, H, W, O, 2, 2)
-        doubled: Tensor = both.permute(0, 1, 4, 2, 5, 3).flatten(3, 4).flatten(1, 2)  # (B, 2 H, 2 W, O)
-        return doubled.movedim(-1, 1)
-
-
-def _pairs(kernel: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """The three lines of a kernel as two, for the first and the second pixel that come from one."""
+def _widened(kernel: Tensor, axis: int) -> Tensor:
+    """Of three lines of a kernel, the four that an input pixel is multiplied with for the output around its pair."""
     a, b, c = kernel.unbind(axis)
-    return torch.stack([a, b + c], axis), torch.stack([a + b, c], axis)
+    return torch.stack([c, b + c, a + b, a], axis)

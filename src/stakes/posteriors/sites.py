@@ -110,9 +110,9 @@ def mask_shape(layer: _DropoutNd, x: Tensor) -> torch.Size:
 
 
 def thinned(layer: _DropoutNd, x: Tensor, mask: Tensor) -> Tensor:
-    """What the layer makes of ``x`` where its mask is true for what stays, and false for what is dropped."""
+    """What the layer makes of ``x`` where its mask is 1 for what stays, and 0 for what is dropped."""
     p = layer.p
     if isinstance(layer, _ALPHA):
         a: float = ((1 - p) * (1 + p * _ALPHA_DROPPED**2)) ** -0.5
-        return torch.where(mask, x, _ALPHA_DROPPED) * a - a * _ALPHA_DROPPED * p
+        return torch.where(mask.bool(), x, _ALPHA_DROPPED) * a - a * _ALPHA_DROPPED * p
     return x * mask.to(x.dtype, copy=True).mul_(1 / (1 - p) if p < 1 else 1)  # twice as fast as torch.where

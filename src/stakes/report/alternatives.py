@@ -49,8 +49,7 @@ def _side_by_side(result: TableResult) -> Html:
     body = []
     for row, cost in zip(rows, costs, strict=True):
         drawn = strip(cost, low, high, zero=False, hollow=row.rule == "argmax")
-        worth = f"{row.utility.mean:.4g} ({row.utility.low:.4g} to {row.utility.high:.4g})"
-        body.append([*_who(row, result), drawn, span(cost), worth, share(row.accuracy), f"{row.ece:.3f}"])
+        body.append([*_who(row, result), drawn, span(cost), span(row.utility), share(row.accuracy), f"{row.ece:.3f}"])
     money = f"cost per {PER} decisions{bracketed(utility)} (95\N{NO-BREAK SPACE}%)"
     heads = [
         "model",

@@ -92,7 +92,9 @@ def _transition(path: Path, result: Result, corrupted: int) -> None:
             for step, start in enumerate(starts):  # each a line lower, for changes may be close together
                 label = f"{diagnosis.CLASSES[choice[start]]} →"
                 height = 0.96 - 0.06 * step
-                axes.text(share[start] + 0.02, height, label, fontsize=7, transform=axes.get_xaxis_transform())
+                where = {"transform": axes.get_xaxis_transform(), "fontsize": 7}
+                plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the line of the next change
+                axes.text(share[start] + 0.02, height, label, bbox=plain, **where)
             axes.set_title(f"{name}, and what it decides")
             axes.set_xlabel("from healthy (0) to mild (1)")
         drawn.axes[0].set_ylabel("probability, mean and sd over draws")
