@@ -24,7 +24,7 @@ from stakes.data.values import numbers
 from stakes.errors import StakesError, listing
 from stakes.files import MANGLED_BOM, csv_delimiter, existing_file, text_encoding
 
-BLOCK_ROWS = 65536
+BLOCK_ROWS = 16384
 SNIFFED_ROWS = 200
 PARQUET_SUFFIXES = {".parquet", ".pq"}
 
