@@ -27,7 +27,7 @@ _RANDOM = {_aten.random, _aten.random_}
 class Rates:
     """Seconds for one of each, on one thread."""
 
-    product: float  # a multiplication or an addition in a large matrix product
+    product: float  # a multiplication or an addition in a large matrix product or convolution
     exponential: float
     random_word: float  # of 64 bits
     near_byte: float  # read or written, in a tensor of the size of a block
@@ -35,19 +35,21 @@ class Rates:
 
 
 def measured_rates() -> Rates:
-    matrix, block, large = torch.randn(1024, 1024), torch.randn(CACHE_BYTES // 8), torch.randn(2**26)
+    matrix, block, large = torch.randn(1024, 1024), torch.randn(CACHE_BYTES // 16), torch.randn(2**26)
     words, out, near, far = torch.empty(2**20, dtype=torch.int64), torch.empty(1024, 1024), block.clone(), large.clone()
-    exponents = torch.randn(2**16)
+    image, exponents = torch.randn(1, 256, 48, 64).to(memory_format=torch.channels_last), torch.randn(2**16)
+    convolution = nn.Conv2d(256, 256, 3, padding=1).to(memory_format=torch.channels_last).requires_grad_(False)
     results = torch.empty_like(exponents)
-    product, exponential, random, near_copy, far_copy = seconds(
+    product, convolved, exponential, random, near_copy, far_copy = seconds(
         lambda: torch.mm(matrix, matrix, out=out),
+        lambda: convolution(image),
         lambda: torch.exp(exponents, out=results),
         lambda: words.random_(),
         lambda: near.copy_(block),
         lambda: far.copy_(large),
     )
     return Rates(
-        product / (2 * 1024**3),
+        min(product / (2 * 1024**3), convolved / (2 * 9 * 256**2 * 48 * 64)),
         exponential / len(exponents),
         random / len(words),
         near_copy / (2 * block.nbytes),

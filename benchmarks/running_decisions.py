@@ -10,7 +10,7 @@ from benchmarks.timing import Claim
 from stakes.data.digits import FILES
 from stakes.decision import decide
 from stakes.epochs import Training
-from stakes.experiments.digits import noisy_digits, paper_utility
+from stakes.experiments.digits import Digits, noisy_digits, paper_utility
 from stakes.methods import Recipe, method, predict, train_models
 from stakes.metrics import paired_difference, utilities
 from stakes.objectives import LossCalibrated
@@ -27,7 +27,9 @@ def measure() -> list[Claim]:
     recipe = Recipe((50,), 0.2, {"family": "dropout", "lengthscale": 0.01}, Training(50, 50, patience=None, samples=10))
     utility, worth = paper_utility(), {}
     for refresh in ("step", "running"):
-        chosen = replace(method("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r))
+        chosen = replace(
+            method("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r, warmup=Digits.warmup)
+        )
         models = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
         probs = [predict(posterior, test.x, 10, seed) for seed, (posterior, _) in zip(SEEDS, models, strict=True)]
         worth[refresh] = np.array([utilities(decide(p, utility), test.labels, utility) for p in probs])

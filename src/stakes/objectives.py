@@ -100,7 +100,8 @@ class LossCalibrated(Objective):
     - ``"step"``: at every step, from ``samples`` fresh draws (the paper's Algorithm 1);
     - ``"epoch"``: once an epoch for all examples (what the authors ran);
     - ``"running"``: at every step, from a running mean of each example's predictive over the passes that
-      training makes anyway, at no extra pass.
+      training makes anyway, at no extra pass. ``momentum`` is the share of earlier passes in it: more of them are
+      less noisy, but older.
 
     The last two, and a utility with a table per example, need the ``index`` of the examples of a batch.
     ``margin``, as a share of the table's span, is added to the shifted utility (`Utility.bounded`): the
@@ -119,7 +120,7 @@ class LossCalibrated(Objective):
         samples: int = 10,
         refresh: Refresh = "step",
         margin: float = 1e-3,
-        momentum: float = 0.8,
+        momentum: float = 0.3,
         warmup: int = 0,
     ) -> None:
         if refresh not in get_args(Refresh):

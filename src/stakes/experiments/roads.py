@@ -59,7 +59,7 @@ class Roads:
     epochs: int = 60
     batch_size: int = 4
     learning_rate: float = 1e-3
-    momentum: float = 0.8
+    momentum: float = 0.3
     crops: int = 0  # mirrored crops of each training image, beside the image itself
     test_samples: int = 10
     threads: int = 1

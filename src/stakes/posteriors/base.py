@@ -15,7 +15,7 @@ from stakes.errors import StakesError
 from stakes.likelihoods import Categorical, Likelihood
 
 # Sampling works in blocks whose activations stay near the processor: of inputs, with all their draws,
-CACHE_BYTES = 16 * 2**20
+CACHE_BYTES = 4 * 2**20
 # or, where that would be fewer inputs than make up for what a draw costs by itself, of their draws;
 ENOUGH_INPUTS = 512
 # and, where one input is too large for that, in blocks of its draws that fit here.
