@@ -115,7 +115,9 @@ def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
     summary = json.loads(folder.summary_file.read_text(encoding="utf-8"))
     for row in summary["rows"]:
         shown = [f"{100 * row['accuracy']:.1f} %", f"{row['ece']:.3f}"]
-        shown.append(f"{row['utility']:.4g} ({row['utility_low']:.4g} to {row['utility_high']:.4g})")
+        shown.append(
+            "{} ({} to {})".format(*numbers(*(row[key] for key in ("utility", "utility_low", "utility_high"))))
+        )
         shown.append(" to ".join(numbers(*(-100 * row[key] for key in ("utility", "utility_high", "utility_low")))[1:]))
         if row["difference"] is not None:
             money = numbers(*(100 * row[key] for key in ("difference", "difference_low", "difference_high")))

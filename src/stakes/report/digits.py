@@ -36,17 +36,17 @@ def digits_tables(result: Result) -> str:
     """Loss of utility by noise and width beside the authors' numbers, and the paired gains."""
     methods, widths = result.config["methods"], result.config["units"]
     pairs = [pair for pair in PAIRS if set(pair) <= set(methods)]
-    parts = ["# Loss of utility (1 - utility) on the test digits, optimal decisions"]
+    parts = ["## Loss of utility (1 - utility) on the test digits, optimal decisions"]
     for noise in result.config["noise"]:
-        parts.append(f"## {round(100 * noise)} % of labels redrawn: mean over seeds ± sd [authors' code]")
+        parts.append(f"### {round(100 * noise)} % of labels redrawn: mean over seeds ± sd [authors' code]")
         rows = []
         for units in widths:
             cells = [_cell(result, name, noise, units) for name in methods]
             rows.append([str(units), *cells])
         parts.append(markdown_table(["units", *methods], rows))
-    parts.append("# Utility gained, paired by seed (95 % interval)")
+    parts.append("## Utility gained, paired by seed (95 % interval)")
     for noise in result.config["noise"]:
-        parts.append(f"## {round(100 * noise)} % of labels redrawn")
+        parts.append(f"### {round(100 * noise)} % of labels redrawn")
         rows = [
             [str(units)] + [signed(result.difference(a, b, rule="optimal", noise=noise, units=units)) for a, b in pairs]
             for units in widths

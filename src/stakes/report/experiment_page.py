@@ -55,6 +55,8 @@ def _tables(markdown: str) -> Html:
     """Markdown of our own, its headings below those of the page; what it says in HTML stays text."""
     rendered = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     for old, new in (
+        ("<h3>", "<h4>"),
+        ("</h3>", "</h4>"),
         ("<h2>", "<h3>"),
         ("</h2>", "</h3>"),
         ("<th>", '<th scope="col">'),
