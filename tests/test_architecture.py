@@ -12,7 +12,7 @@ LAYERS = (
     ("decision",),
     ("metrics",),
     ("objectives",),
-    ("epochs", "checkpoints", "loop", "training"),
+    ("epochs", "checkpoints", "devices", "loop", "training"),
     ("parallel", "methods", "comparison", "artifact"),
     ("estimator", "tabular", "experiments"),
     ("report",),
