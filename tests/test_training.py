@@ -271,6 +271,25 @@ def test_one_cpu_without_fabric_trains_as_with_it() -> None:
     assert alone == carried
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+@pytest.mark.parametrize("refresh", ["step", "epoch"])
+def test_training_in_other_precisions(precision: str, refresh: str) -> None:
+    objective = LossCalibrated(UTILITY, refresh=refresh)
+    history = fit(
+        posterior(), objective, data(), data(30), utility=UTILITY, config=QUICK, precision=precision, progress=False
+    )
+    assert history.best_utility is not None
+    assert history.best_utility > -30  # deciding at random costs 33
+
+
+def test_gradients_from_elsewhere_do_not_count() -> None:
+    clean, used = posterior(), posterior()
+    (1000 * used.kl()).backward()
+    for model in (clean, used):
+        fit(model, Standard(), data(), config=QUICK, progress=False)
+    assert torch.equal(weights(clean), weights(used))
+
+
 def test_training_on_one_cpu_does_not_wait_for_fabric_to_be_imported() -> None:
     script = (
         "import sys, torch; from stakes import MLP, MCDropout, Standard, Training, fit\n"

@@ -103,6 +103,8 @@ def _classes_last(logits: Tensor, softmax: Callable[[Tensor, int], Tensor]) -> T
         raise StakesError(
             f"expected a network output of shape (B, C, ...) with C >= 2 classes, but got {tuple(logits.shape)}"
         )
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()  # probabilities of three digits do not sum to 1
     # A softmax over a short last axis takes 15 ns for each number, over any other axis one: classes go first.
     if logits.ndim == 2:
         return softmax(logits.T.contiguous(), 0).T

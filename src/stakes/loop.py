@@ -101,6 +101,7 @@ class Course:
         self._losses.objective.start_epoch(self._losses.posterior, self._inputs(order))
         self._losses.train()
         order = order[torch.randperm(len(order), generator=seeds.generator(self.seed, "order", number))]
+        self._stepper.zero_grad()  # of gradients from elsewhere
         total, count = torch.zeros((), device=self.fabric.device), 0
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
@@ -122,7 +123,7 @@ class Course:
 
     def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.examples.batches(order, self.examples.block(self.batch_size)):
-            yield batch.positions, self.fabric.to_device(batch.x)
+            yield batch.positions, _in_precision_of(self._losses.posterior, self.fabric.to_device(batch.x))
 
 
 def score(
@@ -138,7 +139,7 @@ def score(
     total, surprise, mass = 0.0, 0.0, 0.0
     for batch in examples.in_order(batch_size):
         own = utility.rows(batch.positions.numpy())
-        probs = draws(batch.x).mean_probs()
+        probs = draws(_in_precision_of(posterior, batch.x)).mean_probs()
         labels = batch.labels.to(probs.device)
         observed = posterior.likelihood.observed_log_probs(probs.clamp_min(1e-12).log()).detach()
         losses = -observed.gather(-1, labels.unsqueeze(-1)).squeeze(-1).cpu()
@@ -164,6 +165,12 @@ class _BatchLoss(nn.Module):
         loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
         # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
         return loss + self.posterior.kl() / (self.labels * labels[0].numel())
+
+
+def _in_precision_of(posterior: Posterior, x: Tensor) -> Tensor:
+    """Inputs in the precision of the weights, which Fabric may have changed, and changes for training alone."""
+    weight = next(posterior.parameters(), x)
+    return x.to(weight.dtype) if x.is_floating_point() else x
 
 
 def _is_small(posterior: Posterior, device: torch.device) -> bool:

@@ -233,6 +233,10 @@ def test_the_prior_is_the_papers_weight_decay() -> None:
 
 
 def test_randomness_that_cannot_be_frozen_is_refused() -> None:
+    class Always(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(x, 0.5)
+
     class Functional(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -241,8 +245,11 @@ def test_randomness_that_cannot_be_frozen_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.out(nn.functional.dropout(self.dropout(x), 0.5))  # on in eval mode too
 
-    with pytest.raises(StakesError, match="two answers"):
-        MCDropout(Functional()).draw(3, 0)(torch.randn(2, 8)).mean_probs()
+    for network in (Functional(), nn.Sequential(Always(), nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 3))):
+        draws, x = MCDropout(network).draw(3, 0), torch.randn(2, 8)
+        for _ in range(2):
+            with pytest.raises(StakesError, match="two answers"):
+                draws(x).mean_probs()
 
 
 def test_the_prior_follows_parameters_that_are_replaced() -> None:

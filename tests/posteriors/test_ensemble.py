@@ -91,3 +91,19 @@ def test_an_ensemble_of_one_or_of_one_network_twice_is_refused() -> None:
 def test_members_of_another_shape_are_refused() -> None:
     with pytest.raises(StakesError, match="one architecture"):
         Ensemble([nn.Linear(2, 3), nn.Linear(3, 3)])
+
+
+def test_members_with_other_layers_are_refused() -> None:
+    with pytest.raises(StakesError, match="one architecture"):
+        Ensemble([nn.Sequential(nn.Linear(2, 3), activation) for activation in (nn.Tanh(), nn.ReLU())])
+
+
+def test_a_member_may_work_in_place_and_have_hooks() -> None:
+    members = [nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3)).eval() for _ in range(3)]
+    hooked = [nn.Sequential(nn.Linear(4, 3)).eval() for _ in range(3)]
+    for member in hooked:
+        member[0].register_forward_hook(lambda layer, inputs, output: 2 * output)
+    x = torch.randn(5, 4)
+    for networks in (members, hooked):
+        expected = torch.stack([network(x.clone()).log_softmax(-1) for network in networks])
+        torch.testing.assert_close(Ensemble(networks).draw(3, 0)(x.clone()).log_probs(), expected)

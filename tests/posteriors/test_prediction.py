@@ -1,15 +1,19 @@
 """Networks made ready for prediction are the same functions, and their draws the same draws."""
 
 import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from stakes import MLP, Categorical, MCDropout
 from stakes.networks.segnet import SegNet
 from stakes.posteriors.dropout import DropoutDraws
-from stakes.posteriors.prediction import ready
+from stakes.posteriors.prediction import Ready
 from stakes.posteriors.sites import Board, ThinnedLinear
 
 
@@ -18,9 +22,9 @@ def with_statistics(network: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            for tensor in (layer.running_mean, layer.running_var, layer.weight.data, layer.bias.data):
-                assert tensor is not None
-                tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
+            for tensor in (layer.running_mean, layer.running_var, layer.weight, layer.bias):
+                if tensor is not None:
+                    tensor.data.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
     return network.eval()
 
 
@@ -53,18 +57,23 @@ LEFT_ALONE = {
 def test_a_network_made_ready_is_the_same_function(name: str) -> None:
     network, shape = copy.deepcopy({**NETWORKS, **LEFT_ALONE}[name])
     network, x = with_statistics(network), torch.randn(shape)
-    before = len([layer for layer in network.modules() if not list(layer.children())])
     with torch.no_grad():
         expected = network(x)
-        found = ready(network)(x)
+        joined = Ready(network)
+        found = joined(x)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    after = len([layer for layer in network.modules() if not list(layer.children())])
-    assert (after < before) == (name in NETWORKS)
+    assert bool(joined.made) == (name in NETWORKS)
 
 
 class _Logits(Categorical):
     def outcome_log_probs(self, logits: Tensor) -> Tensor:
         return logits
+
+
+def is_thinned(draws: DropoutDraws) -> bool:
+    layers = draws._network.layers
+    assert layers is not None
+    return isinstance(layers[-1], ThinnedLinear)
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.3), nn.AlphaDropout(0.3), nn.Dropout1d(0.3)])
@@ -78,13 +87,11 @@ def test_draws_of_a_linear_layer_are_those_of_its_parts(layer: nn.Module, before
     apart = nn.Sequential(*before, layer, nn.Identity(), joined[-1])
     x = torch.randn(7, 4)
     draws = DropoutDraws(joined, _Logits(), 9, seed=3)
-    assert any(isinstance(part, ThinnedLinear) for part in draws._network.modules())
+    assert is_thinned(draws)
     names = [name for name, part in joined.named_modules() if part is layer]
     assert names == [name for name, part in apart.named_modules() if part is layer], "masks go by name"
     expected = DropoutDraws(apart, _Logits(), 9, seed=3)
-    assert not any(
-        isinstance(part, ThinnedLinear) and part.linear.out_features == 3 for part in expected._network.modules()
-    )
+    assert not is_thinned(expected)
     torch.testing.assert_close(draws(x).log_probs(), expected(x).log_probs(), atol=1e-5, rtol=1e-5)
 
 
@@ -124,4 +131,142 @@ def test_what_is_kept_for_the_next_block_is_of_the_same_input() -> None:
     found = [draws.log_probs(buffer, 0, 5)]
     buffer.copy_(second)  # the same tensor, other numbers
     found.append(draws.log_probs(buffer, 0, 5))
+    torch.testing.assert_close(found, expected)
+
+
+class _AsItIs(nn.Module):
+    """In place of `Ready`: the general mechanism, without any faster path."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+    def asked(self, question: Callable[[], Any]) -> Any:
+        return question()
+
+
+class _Twice(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class _Residual(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self:
+            x = x + layer(x)
+        return x
+
+
+class _Looking(nn.Module):
+    """Takes the layers of its sequence one by one, as VGG-like networks do that want features from the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = self.layers[:2](x.to(self.layers[0].weight.dtype))
+        for place, layer in enumerate(self.layers):
+            x = layer(x) + (middle if place == 2 else 0)
+        return x
+
+
+class _Viewing(nn.Module):
+    """Counts on PyTorch's usual order in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Dropout(0.5))
+        self.end = nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.start(x).view(-1, 12))
+
+
+class _InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += 1
+        return self.drop(x)
+
+
+class _Keeping(nn.Module):
+    """Makes a tensor at its first pass, and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.scale = nn.Dropout(0.5), None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.scale = torch.arange(4.0, device=x.device) if self.scale is None else self.scale
+        return self.drop(x) * self.scale
+
+
+def _hooked() -> nn.Module:
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
+    for place in (0, 3):
+        network[place].register_forward_hook(lambda layer, inputs, output: 2 * output)
+    return network
+
+
+def _repeated() -> nn.Module:
+    linear = nn.Linear(4, 4)
+    block = nn.Sequential(linear, nn.BatchNorm1d(4), nn.Dropout(0.5))
+    return nn.Sequential(block, linear, nn.Tanh(), block, linear)
+
+
+SURPRISING: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
+    "subclass of a layer": lambda: (nn.Sequential(_Twice(4, 4), nn.BatchNorm1d(4), nn.Dropout(), _Twice(4, 3)), (6, 4)),
+    "subclass of a sequence": lambda: (_Residual(nn.Linear(4, 4), nn.Dropout(), nn.Linear(4, 4)), (6, 4)),
+    "looking into a sequence": lambda: (_Looking(), (6, 4)),
+    "hooks": lambda: (_hooked(), (6, 4)),
+    "weight norm": lambda: (
+        nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 4)), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3)),
+        (6, 4),
+    ),
+    "one layer in several places": lambda: (_repeated(), (6, 4)),
+    "norm over another axis": lambda: (
+        nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Flatten(), nn.Linear(16, 3)), (6, 4, 4),
+    ),
+    "norm without weights": lambda: (
+        nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Dropout(), nn.Linear(4, 3)), (6, 4),
+    ),
+    "view": lambda: (_Viewing(), (6, 1, 4, 4)),
+    "work in place": lambda: (nn.Sequential(nn.Linear(4, 4), _InPlace(), nn.Linear(4, 3)), (6, 4)),
+    "kept tensors": lambda: (nn.Sequential(nn.Linear(4, 4), _Keeping()), (6, 4)),
+    "everything dropped": lambda: (nn.Sequential(nn.Linear(4, 4), nn.Dropout(1.0), nn.Linear(4, 3)), (6, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SURPRISING)
+@pytest.mark.parametrize("memory", [1, 2**26])
+def test_networks_that_are_not_what_they_seem_are_left_as_they_are(
+    name: str, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    network, shape = SURPRISING[name]()
+    network, x = with_statistics(network), torch.randn(shape)
+    found = DropoutDraws(network, _Logits(), 5, seed=0)(x, memory=memory).log_probs()
+    monkeypatch.setattr("stakes.posteriors.dropout.Ready", _AsItIs)
+    expected = DropoutDraws(network, _Logits(), 5, seed=0)(x).log_probs()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert (len(found.unique(dim=0)) == 1) == (name == "everything dropped")
+
+
+def test_a_second_layer_that_opens_up_what_the_first_narrowed_is_not_joined() -> None:
+    assert not Ready(nn.Sequential(nn.Conv2d(64, 4, 3), nn.Conv2d(4, 256, 1)).eval()).made
+
+
+def test_draws_can_be_asked_by_several_threads_at_once() -> None:
+    draws = MCDropout(MLP(4, 3, (8, 8), 0.5)).draw(5, seed=0)
+    inputs = [torch.randn(6, 4) for _ in range(40)]
+    expected = [draws(x).log_probs() for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: draws(x).log_probs(), inputs))
     torch.testing.assert_close(found, expected)

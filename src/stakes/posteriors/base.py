@@ -165,7 +165,7 @@ def _sum_of_draws(block: Tensor) -> Tensor:
     """``(S, ...) -> (...)``, as a product with ones in the order of memory: four times as fast as `sum` on a CPU, and
     where a draw takes a multiple of 2048 bytes, twenty times.
     """
-    axes = [0, *sorted(range(1, block.ndim), key=lambda axis: -block.stride(axis))]
+    axes = [0, *sorted(range(1, block.ndim), key=block.stride, reverse=True)]
     ordered = block.permute(axes)
     total = block.new_ones(len(block)) @ ordered.flatten(1)
     return total.view(ordered.shape[1:]).permute([axes.index(axis) - 1 for axis in range(1, block.ndim)])

@@ -35,7 +35,7 @@ from stakes.posteriors.base import (
     swap_layers,
     weight_matrices,
 )
-from stakes.posteriors.prediction import ready
+from stakes.posteriors.prediction import Ready
 from stakes.posteriors.sites import Board, mask_shape, thinned
 from stakes.posteriors.trial import trial
 
@@ -95,7 +95,7 @@ class DropoutDraws(Draws):
         self._seed = seed
         self._board = Board()
         self.likelihood = copy.deepcopy(likelihood).eval()
-        self._network = ready(swap_layers(network, self._board.site).eval())
+        self._network = Ready(swap_layers(network, self._board.site).eval())
         self._known: dict[torch.Size, tuple[Stacks, Footprint]] = {}
 
     def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
@@ -106,7 +106,7 @@ class DropoutDraws(Draws):
             return head(self._network(x))
 
         with torch.no_grad():
-            return over_draws(one, masks(first, last))
+            return self._network.asked(lambda: over_draws(one, masks(first, last)))
 
     def footprint(self, x: Tensor) -> Footprint:
         return self._masks(x[:1])[1]
@@ -115,7 +115,8 @@ class DropoutDraws(Draws):
         """The masks for inputs of this shape, and what one input takes; found by letting one input through."""
         if x.shape not in self._known:
             board = self._board
-            shown = trial(self._network, x.to(self.device), lambda: board.start(None), lambda: bool(board.seen))
+            start, is_random = lambda: board.start(None), lambda: bool(board.seen)
+            shown = self._network.asked(lambda: trial(self._network, x.to(self.device), board, start, is_random))
             sites = dict(self._board.seen)
             if not sites:
                 raise StakesError(
@@ -126,25 +127,27 @@ class DropoutDraws(Draws):
             while len(self._known) >= KNOWN_SHAPES:
                 self._known.pop(next(iter(self._known)))
             self._known[x.shape] = masks, shown.footprint
-            if shown.draws_numbers:
-                self._refuse_other_randomness(x)
+            if shown.draws_numbers and not self._gives_one_answer(x.to(self.device)):
+                del self._known[x.shape]
+                raise StakesError(
+                    "expected nn.Dropout layers to be the only randomness of the network, but one draw gives two "
+                    "answers for one input: put nn.Dropout modules in place of calls of F.dropout and the like"
+                )
         return self._known[x.shape]
 
-    def _refuse_other_randomness(self, x: Tensor) -> None:
+    def _gives_one_answer(self, x: Tensor) -> bool:
         """A draw has to give the same answer twice: calls of F.dropout, say, cannot be frozen."""
-        first, second = (self.log_probs(x.to(self.device), 0, 1) for _ in range(2))
-        if not torch.allclose(first, second, rtol=1e-4, atol=1e-5):
-            raise StakesError(
-                "expected nn.Dropout layers to be the only randomness of the network, but one draw gives two answers "
-                "for one input: put nn.Dropout modules in place of calls of F.dropout and the like"
-            )
+        # Clones, so that nothing is remembered of the first.
+        first, second = (self.log_probs(x.clone(), 0, min(self.samples, 8)) for _ in range(2))
+        return torch.allclose(first, second, rtol=1e-4, atol=1e-5)
 
     def _mask(self, key: str, layer: _DropoutNd, shape: torch.Size, draw: int) -> Tensor:
         generator = seeds.generator(self._seed, "mask", key, draw)
         # Four numbers of 16 bits from each random word: a mask of an image has millions of them.
         words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
         numbers = words.view(torch.int16)[: shape.numel()].reshape(shape)
-        stays = numbers >= round(layer.p * 2**16) - 2**15
+        dropped = round(layer.p * 2**16)
+        stays = numbers >= dropped - 2**15 if dropped < 2**16 else torch.zeros_like(numbers, dtype=torch.bool)
         return stays.view(torch.uint8).to(self.device)  # which becomes floats three times as fast as bool does
 
 

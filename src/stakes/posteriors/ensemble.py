@@ -26,7 +26,7 @@ from stakes.posteriors.base import (
     squared_norm,
     weight_matrices,
 )
-from stakes.posteriors.prediction import ready
+from stakes.posteriors.prediction import NormedLinear, Ready, is_just
 from stakes.posteriors.trial import trial
 
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity, nn.Dropout)
@@ -44,8 +44,11 @@ class Ensemble(Posterior):
         if len({id(member) for member in members}) < len(members):
             raise StakesError("expected different networks in an ensemble, but one object stands in it twice")
         shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
-        if len(shapes) > 1:
-            raise StakesError("expected networks of one architecture in an ensemble, but their parameters differ")
+        layers = {tuple((name, type(part)) for name, part in member.named_modules()) for member in members}
+        if len(shapes) > 1 or len(layers) > 1:
+            raise StakesError(
+                "expected networks of one architecture in an ensemble, but their parameters or layers differ"
+            )
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
 
@@ -89,7 +92,7 @@ class EnsembleDraws(Draws):
     """Each draw is one member of the ensemble, as it was when it was drawn."""
 
     def __init__(self, members: Sequence[nn.Module], likelihood: Likelihood) -> None:
-        frozen = [ready(copy.deepcopy(member).eval()) for member in members]
+        frozen = [Ready(copy.deepcopy(member).eval()) for member in members]
         parameters, buffers = torch.func.stack_module_state(frozen)
         self.samples = len(frozen)
         self.device = device_of(frozen[0])
@@ -139,18 +142,18 @@ class _StackedLinear:
         return torch.baddbmm(self.bias[first:last], x, self.weight[first:last])  # (members, B, O)
 
 
-def _stacked_layers(members: Sequence[nn.Module]) -> "Sequence[_StackedLinear | nn.Module] | None":
+def _stacked_layers(members: Sequence[Ready]) -> "Sequence[_StackedLinear | nn.Module] | None":
     """The layers of plain networks, linear ones with activations between, for all members; None for other networks."""
-    layers: list[_StackedLinear | nn.Module] = []
-    if not all(
-        isinstance(member, nn.Sequential) and type(member).forward is nn.Sequential.forward for member in members
-    ):
+    stacked: list[_StackedLinear | nn.Module] = []
+    sequences = [member.layers for member in members]
+    if not all(sequences):
         return None
-    for same in zip(*members, strict=True):
-        if type(same[0]) is nn.Linear:
-            layers.append(_StackedLinear(same))
-        elif type(same[0]) in _ELEMENTWISE:
-            layers.append(same[0])
+    for same in zip(*sequences, strict=True):
+        parts = [layer.joined if isinstance(layer, NormedLinear) else layer for layer in same]
+        if all(is_just(part, nn.Linear) for part in parts):
+            stacked.append(_StackedLinear(parts))
+        elif stacked and all(is_just(part, *_ELEMENTWISE) for part in parts):  # not first: it may work in place
+            stacked.append(parts[0])
         else:
             return None
-    return layers
+    return stacked

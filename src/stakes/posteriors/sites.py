@@ -1,5 +1,6 @@
 """Where dropout layers stand in a network that is drawn from: sites, which apply the mask of the current draw."""
 
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from stakes.errors import StakesError
+
 _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 IMAGE_AXES = 3
 _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 _ALPHA_DROPPED = -1.7580993408473766  # what SELU tends to: -scale * alpha
 
 
-class Board:
-    """Where the sites of one network look up their masks. A layer used twice has two places on it."""
+class Board(threading.local):
+    """Where the sites of one network look up their masks. A layer used twice has two places on it.
+
+    Each thread has its own, for draws may be asked by several at once.
+    """
 
     def __init__(self) -> None:
         self.seen: dict[str, tuple[_DropoutNd, torch.Size]] = {}
@@ -37,6 +43,11 @@ class Board:
         key = f"{site.name}/{self._calls[site.name]}"
         self._calls[site.name] += 1
         if self._masks is not None:
+            if key not in self._masks:
+                raise StakesError(
+                    f"expected the dropout layer {site.name!r} to be called as often for every input of one shape, but "
+                    "it is called more often for this one: a network may not choose its layers by values"
+                )
             mask = self._masks[key]
             return mask.movedim(-1, 0) if mask.ndim == IMAGE_AXES else mask
         shape = mask_shape(site.layer, x)

@@ -1,5 +1,6 @@
 """What can be seen by letting one input through a network: its sizes, and whether it draws random numbers."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,24 +21,28 @@ class Trial(NamedTuple):
 def trial(
     network: nn.Module,
     x: Tensor,
+    observer: object = None,
     start: Callable[[], None] = lambda: None,
     is_random: Callable[[], bool] = lambda: True,
 ) -> Trial:
-    """Let ``x`` through ``network``: on the meta device, where nothing is computed, if the network can do without.
+    """Let ``x`` through a copy of ``network`` on the meta device, where nothing is computed, if it can do without.
 
-    ``start`` is called before, and ``is_random`` says whether what a layer puts out depends on the draw.
+    ``observer`` is not copied. ``start`` is called before, and ``is_random`` says whether what a layer puts out
+    depends on the draw.
     """
-    state = {name: tensor.to("meta") for name, tensor in [*network.named_parameters(), *network.named_buffers()]}
+    # A copy, for the network may keep something of what it has seen; of its tensors, only the shapes.
+    known: dict[int, Any] = {id(tensor): tensor.to("meta") for tensor in [*network.parameters(), *network.buffers()]}
     try:
-        return _watched(network, lambda: torch.func.functional_call(network, state, x.to("meta")), x, start, is_random)
-    except (RuntimeError, TypeError):  # the values of tensors matter to it
-        return _watched(network, lambda: network(x), x, start, is_random)
+        empty = copy.deepcopy(network, {**known, id(observer): observer})
+        return _watched(empty, x.to("meta"), x.nbytes, start, is_random)
+    except Exception:  # whatever it needs values, or a device, for: what is wrong with it is said below
+        return _watched(network, x, x.nbytes, start, is_random)
 
 
 def _watched(
-    network: nn.Module, run: Callable[[], Any], x: Tensor, start: Callable[[], None], is_random: Callable[[], bool]
+    network: nn.Module, x: Tensor, size: int, start: Callable[[], None], is_random: Callable[[], bool]
 ) -> Trial:
-    before, after = [x.nbytes], [1]
+    before, after = [size], [1]
 
     def record(module: nn.Module, inputs: Any, output: Any) -> None:
         (after if is_random() else before).extend([output.nbytes] if isinstance(output, Tensor) else [])
@@ -46,7 +51,7 @@ def _watched(
     start()
     try:
         with torch.no_grad(), slow_attention(), _RandomCalls() as calls:
-            run()
+            network(x)
     finally:
         for handle in handles:
             handle.remove()
