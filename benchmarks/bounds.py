@@ -37,8 +37,8 @@ class Rates:
 def measured_rates() -> Rates:
     matrix, block, large = torch.randn(1024, 1024), torch.randn(CACHE_BYTES // 16), torch.randn(2**26)
     words, out, near, far = torch.empty(2**20, dtype=torch.int64), torch.empty(1024, 1024), block.clone(), large.clone()
-    image, exponents = torch.randn(1, 256, 48, 64).to(memory_format=torch.channels_last), torch.randn(2**16)
-    convolution = nn.Conv2d(256, 256, 3, padding=1).to(memory_format=torch.channels_last).requires_grad_(False)
+    image, exponents = torch.randn(1, 512, 48, 64).to(memory_format=torch.channels_last), torch.randn(2**16)
+    convolution = nn.Conv2d(512, 512, 3, padding=1).to(memory_format=torch.channels_last).requires_grad_(False)
     results = torch.empty_like(exponents)
     product, convolved, exponential, random, near_copy, far_copy = seconds(
         lambda: torch.mm(matrix, matrix, out=out),
@@ -49,7 +49,7 @@ def measured_rates() -> Rates:
         lambda: far.copy_(large),
     )
     return Rates(
-        min(product / (2 * 1024**3), convolved / (2 * 9 * 256**2 * 48 * 64)),
+        min(product / (2 * 1024**3), convolved / (2 * 9 * 512**2 * 48 * 64)),
         exponential / len(exponents),
         random / len(words),
         near_copy / (2 * block.nbytes),

@@ -71,14 +71,14 @@ class Ready(nn.Module):
                 raise
         self.channels_last = False
         self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        for steps in self._steps:
-            if isinstance(steps.layers[0], _Once):
-                steps.layers[0].forget()
+        for layer in [layer for steps in self._steps for layer in steps.layers]:
+            if isinstance(layer, _Once):
+                layer.forget()
         return question()
 
 
 def _is_plain(sequence: nn.Sequential) -> bool:
-    return type(sequence).forward is nn.Sequential.forward
+    return type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence)
 
 
 def is_just(layer: nn.Module, *types: type[nn.Module]) -> bool:
