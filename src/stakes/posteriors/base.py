@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stakes.errors import StakesError
 from stakes.likelihoods import Categorical, Likelihood
 
-# Sampling works in blocks whose activations stay near the processor: of inputs, with all their draws,
+# Sampling works in blocks whose draws stay near the processor: of inputs, with all their draws,
 CACHE_BYTES = 4 * 2**20
 # or, where that would be fewer inputs than make up for what a draw costs by itself, of their draws;
 ENOUGH_INPUTS = 512
@@ -151,11 +151,12 @@ class Predictive:
         """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
         shared, own = (2 * size for size in self.draws.footprint(self.x[:1]))
         cache = min(self.memory, CACHE_BYTES)
-        rows = cache // (shared + self.samples * own)
+        # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
+        most = self.memory // (shared + self.samples * own)
+        rows = min(most, cache // (self.samples * own))
         if rows >= ENOUGH_INPUTS:
             return rows, self.samples
-        # All draws of a block may be wanted at once, so that they have to fit into memory.
-        rows = min(ENOUGH_INPUTS, len(self.x), cache // (shared + own), self.memory // (self.samples * own))
+        rows = min(most, cache // own, ENOUGH_INPUTS, len(self.x))
         size = cache // (rows * own) if rows > 0 else self.memory // own
         parts = -(-self.samples // max(1, size))
         return max(1, rows), -(-self.samples // parts)
