@@ -270,3 +270,30 @@ def test_draws_can_be_asked_by_several_threads_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda x: draws(x).log_probs(), inputs))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [
+        (MLP(4, 3, (16,), 0.3), (5, 4)),
+        (MLP(4, 3, (16, 16), 0.3), (5, 4)),
+        (SegNet(3, width=1 / 16), (1, 3, 8, 16)),
+        (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)), (5, 4)),
+    ],
+    ids=["thinned", "two layers", "segnet", "norm"],
+)
+def test_draws_have_the_mean_and_variance_of_the_usual_loop(network: nn.Module, shape: tuple[int, ...]) -> None:
+    """Against passes of the network as it is, dropout on and batch norm off, within Monte-Carlo error."""
+    torch.manual_seed(1)
+    passes, network, x = 3000, with_statistics(copy.deepcopy(network)), torch.randn(shape)
+    drawn = torch.cat([block.double() for block in MCDropout(network).draw(passes, seed=0)(x).blocks()], 1)
+    for layer in network.modules():
+        layer.training = isinstance(layer, nn.Dropout)
+    with torch.no_grad():
+        looped = torch.stack([network(x).softmax(1).movedim(1, -1) for _ in range(passes)]).double()
+    ours, theirs = drawn.var(0), looped.var(0)
+    assert (theirs > 1e-6).any()
+    assert ((drawn.mean(0) - looped.mean(0)).abs() < 6 * ((ours + theirs) / passes).sqrt() + 1e-6).all()
+    fourth = (looped - looped.mean(0)).pow(4).mean(0)
+    error = ((fourth - theirs.square()) * 2 / passes).sqrt()  # of the difference between two sample variances
+    assert ((ours - theirs).abs() < 6 * error + 1e-6).all()
