@@ -98,14 +98,18 @@ def test_the_answer_is_the_paired_difference(tmp_path: Path) -> None:
         ("standard", "less per 100 decisions than deciding by highest probability"),
         ("standard", "That is beyond chance, and it is a loss."),
         ("nobody", "Calibrated is worth the same per 100 decisions as deciding by highest probability"),
-        ("nobody", "That is not beyond chance. The interval includes 0"),
+        ("nobody", "They came to the same. On these 90 test rows one cost exactly as much as the other."),
+        ("each in half", "That is not beyond chance. The interval includes 0"),
     ],
 )
 def test_it_says_where_it_is_not_better(tmp_path: Path, right: str, words: str) -> None:
     _, labels = random_probs(90, 3, seed=3)
     sure = torch.nn.functional.one_hot(labels, 3).float()
     wrong = sure.roll(1, dims=-1)
-    probs = {"standard": [sure if right == "standard" else wrong], "calibrated": [wrong], "boosting": [wrong]}
+    even = (torch.arange(90) % 2 == 0).unsqueeze(1)
+    standard = {"standard": sure, "nobody": wrong, "each in half": torch.where(even, sure, wrong)}[right]
+    calibrated = torch.where(even, wrong, sure) if right == "each in half" else wrong
+    probs = {"standard": [standard], "calibrated": [calibrated], "boosting": [wrong]}
     assert words in made(finished_run(tmp_path, probs, labels, UTILITY)).text
 
 

@@ -180,6 +180,72 @@ def test_break_even_points(opened: Callable[..., Any], report: Path) -> None:
     assert page.locator("#vary").is_disabled(), "a cost of 0 has no way to go"
 
 
+def test_break_even_points_where_decisions_tie(opened: Callable[..., Any], report: Path) -> None:
+    """The sentence, the numbers below it and the chart agree where one decision costs the same as another."""
+    page = opened(report)
+    for outcome, value in enumerate(UTILITY.costs[1]):
+        cost(page, 2, outcome).fill(str(value))
+    for row, taken_now in ((1, False), (2, True)):  # of equal decisions the first is taken
+        page.select_option("#vary-cell", f"{row},0")
+        assert page.inner_text("#vary-now").startswith(f"At 40 £, 0 of {CASES} cases are decided differently")
+        page.locator("#vary").fill("999")
+        changed = int(page.inner_text("#vary-now").split(", ")[1].split(" of ")[0])
+        said = page.inner_text("#vary-says")
+        assert (changed > 20) == taken_now
+        assert ("begin to change at 40 £" in said) == taken_now, said
+
+
+def test_going_back_finds_page_and_numbers_in_agreement(
+    opened: Callable[..., Any], report: Path, tmp_path: Path
+) -> None:
+    page = opened(report)
+    cost(page, 0, 2).fill("999")
+    page.locator("#refer-cost").fill("77")
+    page.goto("about:blank")
+    page.go_back()
+    typed = float(cost(page, 0, 2).input_value())
+    shows(page, UTILITY if typed == UTILITY.costs[0, 2] else edited(0, 2, typed))
+    assert f"At {amount(float(page.input_value('#refer-cost')))} £" in page.inner_text("#refer-says")
+
+
+def test_the_keyboard_is_never_left_without_a_place(opened: Callable[..., Any], report: Path) -> None:
+    page = opened(report)
+    where = "document.activeElement.closest('.scroll, input')?.querySelector('table')?.id ?? document.activeElement.id"
+    page.locator("#vary").fill("500")
+    page.locator("#vary-use").press("Enter")
+    assert page.evaluate(where) == "vary"
+    page.locator("#reset").press("Enter")
+    assert page.evaluate(where) == "costs"
+
+
+def test_what_was_said_of_an_earlier_table_is_taken_back(opened: Callable[..., Any], report: Path) -> None:
+    page = opened(report, permissions=["clipboard-read", "clipboard-write"])
+    page.click("#copy")
+    page.wait_for_function("document.getElementById('copied').textContent === 'Copied.'")
+    cost(page, 0, 2).fill("-3")
+    assert page.inner_text("#copied") == ""
+    assert not any("-0" in row for row in cells(page, "money"))
+    page.locator("#refer-cost").fill("")
+    assert page.get_attribute("#refer-cost", "aria-invalid") == "true"
+    page.locator("#refer-cost").fill("5")
+    assert page.get_attribute("#refer-cost", "aria-invalid") is None
+
+
+def test_long_names_leave_room_for_the_costs_on_a_phone(opened: Callable[..., Any], tmp_path: Path) -> None:
+    names = tuple(f"{name}, after the second opinion of another department" for name in ("treat", "wait", "operate"))
+    utility = Utility.from_costs(UTILITY.costs, names, UTILITY.outcomes, unit="£")
+    probs, labels = random_probs(60, 3, seed=1)
+    folder = finished_run(tmp_path, {"standard": [probs], "calibrated": [probs], "boosting": [probs]}, labels, utility)
+    write_report(folder)
+    page = opened(folder.page, viewport={"width": 390, "height": 800})
+    cost(page, 0, 0).focus()
+    name, cell = page.locator("#costs tbody th").first.bounding_box(), cost(page, 0, 0).bounding_box()
+    assert name["width"] <= 390 / 3
+    assert name["x"] + name["width"] <= cell["x"] + 1
+    assert cell["x"] + cell["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_a_second_opinion(opened: Callable[..., Any], report: Path) -> None:
     page = opened(report)
     probs, labels = random_probs(CASES, 3, seed=1)

@@ -14,7 +14,12 @@ _MODELS = {
     "noise+calibrated": "allows for wrong labels, and learns for the decisions",
     REFERENCE: "is scikit-learn's gradient boosting, for reference; it is never saved",
 }
-_WORDS: dict[Verdict, str] = {"more": "worth more", "less": "worth less", "unclear": "cannot be told apart"}
+_WORDS: dict[Verdict, str] = {
+    "more": "worth more",
+    "less": "worth less",
+    "unclear": "cannot be told apart",
+    "same": "the same",
+}
 _DRAWN = tag("span", "the interval as a drawing", class_="unseen")
 _EDGES = ((min, "low"), (max, "high"))
 _READING = (

@@ -17,11 +17,13 @@ _SAID: dict[Verdict, tuple[str, str]] = {
         "That is not beyond chance.",
         "The interval includes 0: these {rows} test rows cannot tell the two apart.",
     ),
+    "same": ("They came to the same.", "On these {rows} test rows one cost exactly as much as the other."),
 }
 _BRIEFLY: dict[Verdict, str] = {
     "more": "beyond chance",
     "less": "beyond chance, and a loss",
     "unclear": "not beyond chance",
+    "same": "the same on every row",
 }
 
 

@@ -26,7 +26,7 @@ def explorer_data(run: Run, cases: Cases, seed: int) -> dict[str, Any]:
         "unit": utility.unit,
         "decisions": list(utility.decisions),
         "outcomes": list(utility.outcomes),
-        "costs": utility.costs.tolist(),
+        "costs": [[_rounded(cost) for cost in row] for row in utility.costs.tolist()],
         "probs": _packed(run.probs[kept], "<f4"),
         "labels": _packed(cases.labels[kept], "<i4"),
         "rows": _packed(cases.numbers[kept], "<i4"),
@@ -105,7 +105,9 @@ def _inputs(cases: Cases) -> Html:
 
 
 def _input(cost: float, label: str) -> Html:
-    whole = tag("input", type="number", step="any", inputmode="decimal", value=_plain(cost), aria_label=label)
+    settings = {"type": "number", "step": "any", "inputmode": "decimal", "value": _plain(_rounded(cost))}
+    # A browser that goes back would fill in what was typed before, beside numbers that are of the original costs.
+    whole = tag("input", **settings, autocomplete="off", aria_label=label, aria_describedby="invalid")
     return Html(whole.removesuffix("</input>"))
 
 
@@ -124,6 +126,11 @@ def _cells(cases: Cases) -> Html:
         for c, outcome in enumerate(utility.outcomes)
     ]
     return joined(options, "")
+
+
+def _rounded(cost: float) -> float:
+    """Without the noise of a conversion from utilities: 0.1, and not 0.09999999999999998."""
+    return float(f"{cost:.15g}")
 
 
 def _plain(cost: float) -> str:

@@ -56,7 +56,7 @@ def _cells(result: TableResult, values: NDArray[Any], caption: str) -> Html:
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else number(float(value))
+    return f"{value:z,.0f}" if value == round(value) else number(float(value))
 
 
 def claims(result: TableResult) -> Html:

@@ -9,7 +9,7 @@ from stakes.utility import Utility
 PER = 100  # decisions that money is told for
 RULE_NAMES = {"optimal": "lowest expected cost", "argmax": "highest probability"}
 
-Verdict = Literal["more", "less", "unclear"]
+Verdict = Literal["more", "less", "unclear", "same"]
 
 
 def numbers(*values: float) -> list[str]:
@@ -52,4 +52,6 @@ def as_cost(worth: Interval, utility: Utility) -> Interval:
 
 
 def verdict(difference: Interval) -> Verdict:
+    if difference.low == difference.high == 0:
+        return "same"
     return "more" if difference.low > 0 else "less" if difference.high < 0 else "unclear"

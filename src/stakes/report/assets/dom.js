@@ -21,23 +21,27 @@ const Dom = (() => {
   const small = format({ maximumSignificantDigits: 3 });
 
   // As in the rest of the page: whole numbers from 1,000 on, two decimals from 1 on, three digits below.
-  function number(value) {
+  function number(given) {
+    const value = given === 0 ? 0 : given; // no -0
     const size = Math.abs(value);
     if (size >= 999.995 || Number.isInteger(value)) return whole.format(value);
     return size >= 0.995 ? fine.format(value) : small.format(value);
   }
 
   const share = (part, of) => `${of ? ((100 * part) / of).toFixed(1) : "0.0"} %`;
+  const are = (count) => (count === 1 ? "is" : "are");
 
   // A line over the columns of pixels, with its axes and a mark at one place. `value` is asked at each column.
   function chart(box, { from, to, value, most, mark, xLabel, yLabel, description }) {
     const width = Math.max(260, box.clientWidth);
-    const [height, left, right, above, below] = [190, 64, 14, 26, 40];
-    const columns = Math.round(width - left - right);
-    const places = Array.from({ length: columns + 1 }, (_, column) => from + (column / columns) * (to - from));
+    const [height, right, above, below] = [174, 14, 26, 24];
+    const sampled = (count) => Array.from({ length: count + 1 }, (_, place) => from + (place / count) * (to - from));
+    const rough = sampled(width).map(value);
+    const bottom = Math.min(0, ...rough);
+    const top = most ?? (Math.max(...rough, bottom) || 1);
+    const left = Math.max(64, 14 + 7 * Math.max(number(bottom).length, number(top).length));
+    const places = sampled(Math.round(width - left - right));
     const values = places.map(value);
-    const bottom = Math.min(0, ...values);
-    const top = most ?? (Math.max(...values, bottom) || 1);
     const x = (at) => left + ((at - from) / (to - from || 1)) * (width - left - right);
     const y = (amount) => height - below - ((amount - bottom) / (top - bottom || 1)) * (height - above - below);
     const path = "M" + places.map((at, place) => `${x(at).toFixed(1)} ${y(values[place]).toFixed(1)}`).join("L");
@@ -48,7 +52,6 @@ const Dom = (() => {
       drawn("text", { x: left - 8, y: y(top) + 4, "text-anchor": "end" }, number(top)),
       drawn("text", { x: left, y: height - below + 18 }, number(from)),
       drawn("text", { x: width - right, y: height - below + 18, "text-anchor": "end" }, number(to)),
-      drawn("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, xLabel),
       drawn("text", { x: 0, y: 11 }, yLabel),
     ];
     const marked = [
@@ -57,8 +60,8 @@ const Dom = (() => {
     ];
     const shown = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": description });
     shown.append(...axis, drawn("path", { d: path, class: "line" }), ...marked);
-    box.replaceChildren(shown);
+    box.replaceChildren(shown, element("p", { class: "axis-label", "aria-hidden": "true" }, xLabel));
   }
 
-  return { byId, element, number, share, chart };
+  return { byId, element, number, share, are, chart };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 const Explorer = (() => {
-  const { byId, element, number, share } = Dom;
+  const { byId, element, number, share, are } = Dom;
   const FLIPS_SHOWN = 25;
 
   function unpack(text, Kind) {
@@ -39,6 +39,9 @@ const Explorer = (() => {
       cells(byId("money"), Decisions.money(counts, costs));
       showFlips();
       byId("csv").value = Decisions.costsCsv(costs, decisions, outcomes, unit);
+      byId("copied").textContent = "";
+      const bad = document.querySelectorAll("#costs [aria-invalid]").length;
+      byId("invalid").textContent = bad ? "Where a cost is no number, the last one that was is used." : "";
       for (const listener of listeners) listener(state);
     }
 
@@ -52,7 +55,7 @@ const Explorer = (() => {
       tile("claimed", (100 * Decisions.sum(claimed)) / cases, edited);
       byId("flipped").textContent = `${number(flipped.length)} of ${number(cases)}`;
       const change = flipped.length
-        ? `${number(flipped.length)} of ${number(cases)} cases are decided differently. At these costs the decisions ` +
+        ? `${number(flipped.length)} of ${number(cases)} cases ${are(flipped.length)} decided differently. At these costs the decisions ` +
           `cost ${amount(total)}; the decisions taken for the original costs would have cost ${amount(kept)}.`
         : `All ${number(cases)} cases are decided as before. At these costs that is ${amount(total)}.`;
       byId("outcome").textContent = edited ? change : "These are the original costs. Change one to see what follows.";
@@ -123,15 +126,16 @@ const Explorer = (() => {
         costs[d][c] = value;
         mark(d, c);
       } else inputs[d][c].setAttribute("aria-invalid", "true");
-      const bad = document.querySelectorAll("#costs [aria-invalid]").length;
-      byId("invalid").textContent = bad ? "Where a cost is no number, the last one that was is used." : "";
       follow();
     }
 
+    // Buttons that have done their work are no longer there to be focused on: what they changed is.
+    const focusOn = (id) => byId(id).closest(".scroll").focus({ preventScroll: true });
+
     function reset() {
       data.costs.forEach((row, d) => row.forEach((cost, c) => set(d, c, cost)));
-      byId("invalid").textContent = "";
       follow();
+      focusOn("costs");
     }
 
     async function copy() {
@@ -153,6 +157,7 @@ const Explorer = (() => {
     byId("more-flips").addEventListener("click", () => {
       shown += 4 * FLIPS_SHOWN;
       showFlips();
+      if (byId("more-flips").hidden) focusOn("flips");
     });
     return {
       listen: (listener) => listeners.push(listener),

@@ -2,7 +2,7 @@
 "use strict";
 
 const Sliders = (() => {
-  const { byId, number, share, chart } = Dom;
+  const { byId, number, share, are, chart } = Dom;
   const STEPS = 1000; // positions of a slider
 
   // From 0 to `end`, which is met exactly; between, as many digits as anybody reads.
@@ -13,7 +13,7 @@ const Sliders = (() => {
 
   function breakEven(explorer) {
     const [choose, slider, use] = [byId("vary-cell"), byId("vary"), byId("vary-use")];
-    let state, found, sorted, cell;
+    let state, turns, cell;
 
     function value() {
       return position(slider, state.costs[cell.d][cell.c]);
@@ -29,16 +29,26 @@ const Sliders = (() => {
         option.textContent =
           `${state.decisions[row]}, when it is ${state.outcomes[column]} (${state.amount(state.costs[row][column])})`;
       }
-      found = Decisions.breakEvens(state.probs, state.costs, d, c);
-      sorted = Float64Array.from(found.at).sort();
+      turns = turningPoints();
       slider.value = STEPS;
       slider.disabled = state.costs[d][c] === 0;
       show();
     }
 
+    // How far from 0 the cost is where a case changes its decision on the way there, sorted, for all cases that do.
+    // Towards 0 a cost takes cases to its decision, and a gain (below 0) loses them; a tie at the entered value is as it
+    // was decided.
+    function turningPoints() {
+      const { d, c } = cell;
+      const entered = state.costs[d][c];
+      const { at } = Decisions.breakEvens(state.probs, state.costs, d, c);
+      const size = (value) => Math.min(Math.sign(entered) * value, Math.abs(entered));
+      return at.filter((value, i) => size(value) > 0 && (state.choice[i] === d) === entered < 0).map(size).sort();
+    }
+
     // How many cases are decided otherwise at `at` than at the entered value.
     function changed(at) {
-      return Math.abs(Decisions.countUpTo(sorted, state.costs[cell.d][cell.c]) - Decisions.countUpTo(sorted, at));
+      return turns.length - Decisions.countUpTo(turns, Math.abs(at));
     }
 
     function show() {
@@ -60,7 +70,7 @@ const Sliders = (() => {
       const taken = choice.reduce((count, chosen) => count + (chosen === d), 0);
       const others = choice.reduce((count, chosen, i) => count + (chosen !== state.choice[i]), 0);
       byId("vary-now").textContent =
-        `At ${state.amount(at)}, ${number(others)} of ${number(choice.length)} cases are decided differently, ` +
+        `At ${state.amount(at)}, ${number(others)} of ${number(choice.length)} cases ${are(others)} decided differently, ` +
         `${state.decisions[d]} is decided in ${number(taken)}, and the total cost is ${state.amount(total)}.`;
       chart(byId("vary-chart"), {
         from: Math.min(0, entered), to: Math.max(0, entered), value: changed, mark: at,
@@ -72,20 +82,21 @@ const Sliders = (() => {
     // The break-even points between 0 and the entered value, in words.
     function said(entered) {
       if (entered === 0) return "This cost is 0. Enter another above to see its break-even points.";
-      const [low, high] = [Math.min(0, entered), Math.max(0, entered)];
-      const inside = sorted.filter((at) => at > low && at < high);
-      if (!inside.length) return `No decision changes between 0 and ${state.amount(entered)}.`;
-      const [nearest, farthest] = entered > 0 ? [inside.at(-1), inside[0]] : [inside[0], inside.at(-1)];
-      const last = inside.length > 1 ? `, and the last one does at ${state.amount(farthest)}` : "";
+      if (!turns.length) return `No decision changes between 0 and ${state.amount(entered)}.`;
+      const [farthest, nearest] = [turns[0], turns.at(-1)].map((size) => Math.sign(entered) * size);
+      const last = turns.length > 1 ? `, and the last one does at ${state.amount(farthest)}` : "";
       return (
         `From ${state.amount(entered)} towards 0, decisions begin to change at ${state.amount(nearest)}${last}: ` +
-        `${number(inside.length)} cases in all.`
+        `${number(turns.length)} ${turns.length === 1 ? "case" : "cases"} in all.`
       );
     }
 
     choose.addEventListener("change", () => follow(state));
     slider.addEventListener("input", show);
-    use.addEventListener("click", () => explorer.change(cell.d, cell.c, value()));
+    use.addEventListener("click", () => {
+      explorer.change(cell.d, cell.c, value());
+      slider.focus(); // the button has done its work, and is disabled
+    });
     explorer.listen(follow);
     return () => show();
   }
@@ -135,7 +146,11 @@ const Sliders = (() => {
       show();
     });
     input.addEventListener("input", () => {
-      if (!Number.isFinite(input.valueAsNumber)) return;
+      if (!Number.isFinite(input.valueAsNumber)) {
+        input.setAttribute("aria-invalid", "true");
+        return;
+      }
+      input.removeAttribute("aria-invalid");
       price = input.valueAsNumber;
       show();
     });
