@@ -246,7 +246,7 @@ def test_randomness_that_cannot_be_frozen_is_refused() -> None:
             return self.out(nn.functional.dropout(self.dropout(x), 0.5))  # on in eval mode too
 
     for network in (Functional(), nn.Sequential(Always(), nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 3))):
-        draws, x = MCDropout(network).draw(3, 0), torch.randn(2, 8)
+        draws, x = MCDropout(network).draw(20, 0), torch.randn(2, 8)
         for _ in range(2):
             with pytest.raises(StakesError, match="two answers"):
                 draws(x).mean_probs()
