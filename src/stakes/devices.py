@@ -22,7 +22,7 @@ class OneCPU:
     global_rank, world_size, is_global_zero = 0, 1, True
 
     def setup(self, module: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
-        return module, optimizer
+        return module.to(self.device), optimizer
 
     def to_device(self, batch: T) -> T:
         return batch

@@ -168,7 +168,7 @@ class _BatchLoss(nn.Module):
 
 
 def _in_precision_of(posterior: Posterior, x: Tensor) -> Tensor:
-    """Inputs in the precision of the weights, which Fabric may have changed, and changes for training alone."""
+    """Inputs in the precision of the weights: Fabric may have changed it, and converts only what goes into training."""
     weight = next(posterior.parameters(), x)
     return x.to(weight.dtype) if x.is_floating_point() else x
 

@@ -14,7 +14,7 @@ get their channels last in memory, which CPUs prefer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from stakes.posteriors.sites import Site, ThinnedLinear
 
 _Layer = Callable[[Tensor], Tensor]
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=nn.Module)
 _Join = Callable[[nn.Module, nn.Module], nn.Module | None]
 
 
@@ -81,10 +82,11 @@ def _is_plain(sequence: nn.Sequential) -> bool:
     return type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence)
 
 
-def is_just(layer: nn.Module, *types: type[nn.Module]) -> bool:
+def is_just(layer: object, *types: type[_M]) -> TypeGuard[_M]:
     """Of one of these types, and not of a type made from it; with no hooks and no other forward of its own."""
-    own = layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
-    return type(layer) in types and not own
+    if not isinstance(layer, nn.Module) or type(layer) not in types:
+        return False
+    return not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
 
 
 class _Steps:
@@ -152,7 +154,7 @@ def _norm(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if not is_just(second, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or second.running_mean is None:
         return None
     if is_just(first, nn.Conv1d, nn.Conv2d, nn.Conv3d):
-        return fuse_conv_bn_eval(first, second)  # type: ignore[type-var, arg-type]
+        return fuse_conv_bn_eval(first, second)
     affine = second.weight is not None and second.bias is not None
     if is_just(first, nn.Linear) and affine and first.out_features == second.num_features:
         return NormedLinear(first, second)  # type: ignore[arg-type]
@@ -177,8 +179,6 @@ class NormedLinear(nn.Module):
 def _one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if not (is_just(first, nn.Conv2d) and is_just(second, nn.Conv2d)):
         return None
-    assert isinstance(first, nn.Conv2d)
-    assert isinstance(second, nn.Conv2d)
     if first.groups != 1 or not _is_simple(second, (1, 1), (0, 0)):
         return None
     kernel = first.in_channels * first.kernel_size[0] * first.kernel_size[1]
@@ -209,8 +209,6 @@ def _one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
 def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if not (is_just(first, nn.Upsample) and is_just(second, nn.Conv2d)):
         return None
-    assert isinstance(first, nn.Upsample)
-    assert isinstance(second, nn.Conv2d)
     doubles = first.mode == "nearest" and first.scale_factor in (2, (2.0, 2.0))
     if not (doubles and _is_simple(second, (3, 3), (1, 1))):
         return None
@@ -236,7 +234,7 @@ def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
 
 def _thinned(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if isinstance(first, Site) and is_just(second, nn.Linear):
-        return ThinnedLinear(first, second)  # type: ignore[arg-type]
+        return ThinnedLinear(first, second)
     return None
 
 
