@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.timing import Claim
-from stakes.epochs import Training
-from stakes.methods import Recipe
-from stakes.tabular.fitting import fit_table
-from stakes.tabular.folder import RunFolder
-from stakes.tabular.task import TableTask
+from stakes.tables.fit import fit_table
+from stakes.tables.folder import RunFolder
+from stakes.tables.models import Recipe
+from stakes.tables.task import TableTask
+from stakes.training.config import Training
 
 ROWS, COLUMNS = 1_000_000, 30
 COSTS = "decision,ill,well\ntreat,0,40\nsend home,500,0\ntest more,60,15\n"
@@ -22,7 +22,7 @@ _DECIDE = """
 import sys, time
 from pathlib import Path
 from benchmarks.timing import peak_memory
-from stakes.tabular.deciding import decide_table
+from stakes.tables.decide import decide_table
 start = time.monotonic()
 decide_table(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
 print(time.monotonic() - start, peak_memory())

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from stakes.data.roads import CLASSES, read_roads
-from stakes.decision import decide
-from stakes.experiments.roads import Roads, road_utility
+from stakes.decisions import decide
+from stakes.paper.roads.data import CLASSES, read_roads
+from stakes.paper.roads.experiment import Roads, road_utility
 
 
 def main(steps: int = 3) -> None:

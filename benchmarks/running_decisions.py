@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import Claim
-from stakes.data.digits import FILES
-from stakes.decision import decide
-from stakes.epochs import Training
-from stakes.experiments.digits import Digits, noisy_digits, paper_utility
-from stakes.methods import Recipe, method, predict, train_models
-from stakes.metrics import paired_difference, utilities
+from stakes.decisions import decide
+from stakes.evaluation.metrics import paired_difference, utilities
 from stakes.objectives import LossCalibrated
+from stakes.paper.digits.data import FILES
+from stakes.paper.digits.experiment import Digits, noisy_digits, paper_utility
+from stakes.tables.models import Recipe, method, predict, train_models
+from stakes.training.config import Training
 
 SEEDS, NOISE = range(5), 0.25
 

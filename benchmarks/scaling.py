@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.timing import Claim, seconds
 from stakes import MLP, MCDropout
-from stakes.report.figures import COLOURS, DASHES, MARKERS, figure
+from stakes.paper.figures import COLOURS, DASHES, MARKERS, figure
 
 AXES = {
     "draws": (10, 30, 100, 300, 1000),

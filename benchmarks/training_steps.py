@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 from benchmarks.timing import Claim, seconds
 from stakes import MLP, LossCalibrated, MCDropout, Standard, Training, Utility, fit
-from stakes.experiments.roads import road_utility
 from stakes.networks.segnet import SegNet
 from stakes.objectives import Objective
+from stakes.paper.roads.experiment import road_utility
 
 EXAMPLES, BATCH = 2_500, 50
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from stakes import MLP, Ensemble, MCDropout, MeanField, NoisyCategorical, SavedModel, StakesError, Utility
-from stakes.data.encoding import TableEncoder
 from stakes.posteriors.base import Posterior
+from stakes.tables.encode import TableEncoder
 
 UTILITY = Utility.from_costs(
     {"go": {"a": 0, "b": 5, "c": 9}, "stay": {"a": 3, "b": 0, "c": 2}, "ask": {"a": 1, "b": 1.5, "c": 1}}, unit="£"

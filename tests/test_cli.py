@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from stakes.cli import main
+from stakes.cli.main import main
 
-STAKES = [sys.executable, "-c", "from stakes.cli import main; main()"]
+STAKES = [sys.executable, "-c", "from stakes.cli.main import main; main()"]
 COMMANDS = ((), ("fit",), ("decide",), ("demo",), ("costs",), ("costs", "new"), ("costs", "check"))
 
 
@@ -160,8 +160,8 @@ def test_the_demo(tmp_path: Path) -> None:
 
 def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     tasks = []
-    monkeypatch.setattr("stakes.cli._run", lambda task, out, **options: tasks.append((task, out, options)))
-    monkeypatch.setattr("stakes.tabular.deciding.decide_table", lambda *arguments, **options: None)
+    monkeypatch.setattr("stakes.cli.main._run", lambda task, out, **options: tasks.append((task, out, options)))
+    monkeypatch.setattr("stakes.tables.decide.decide_table", lambda *arguments, **options: None)
     _, _, err = run("demo", "--seeds", 3, "--corrupted", 10)
     assert run(*err.splitlines()[0].split()[1:])[0] == 0
     assert tasks[0] == tasks[1]
@@ -169,8 +169,8 @@ def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch
 
 
 def test_resuming_a_demo_with_other_data_changes_nothing(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from stakes.tabular.demo import demo_task, write_patients
-    from stakes.tabular.folder import RunFolder
+    from stakes.cli.demo import demo_task, write_patients
+    from stakes.tables.folder import RunFolder
 
     folder = RunFolder(tmp_path / "demo")
     write_patients(tmp_path / "demo" / "data", corrupted=20)

@@ -4,11 +4,11 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from stakes import LossCalibrated, StakesError, Standard, Utility, Weighted
-from stakes.comparison import REFERENCE, Problem, Run, best_run, boosted_probs, score_run, summarise
-from stakes.data.examples import TensorExamples
-from stakes.epochs import Training
-from stakes.methods import METHODS, Recipe, method, predict, train_model
+from stakes.evaluation.comparison import REFERENCE, Problem, Run, best_run, boosted_probs, score_run, summarise
 from stakes.seeds import derive
+from stakes.tables.models import METHODS, Recipe, method, predict, train_model
+from stakes.training.config import Training
+from stakes.training.examples import TensorExamples
 
 NAMES = ["a", "b"]
 UTILITY = Utility.from_costs([[0, 10], [1, 0]], NAMES, NAMES, unit="$")

@@ -18,10 +18,10 @@ from stakes import (
     Utility,
     Weighted,
 )
-from stakes.epochs import Training
 from stakes.objectives import Objective
 from stakes.posteriors import Posterior
-from stakes.training import fit
+from stakes.training.config import Training
+from stakes.training.fit import fit
 
 CLASSES = 3
 UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0], [20, 20, 20]], outcomes=["a", "b", "c"])

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from stakes.cost_files import read_cost_file, write_template
+from stakes._io.files import (
+    atomic,
+    atomic_directory,
+    existing_file,
+    read_csv_rows,
+    read_json,
+    text_encoding,
+    write_json,
+)
 from stakes.errors import StakesError
-from stakes.files import atomic, atomic_directory, existing_file, read_csv_rows, read_json, text_encoding, write_json
+from stakes.utility.csv import read_cost_file, write_template
 
 
 class StoppedError(Exception):

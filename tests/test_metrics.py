@@ -7,8 +7,9 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from stakes import StakesError, Utility, decide, metrics
-from stakes.metrics import bootstrap, confusion_counts, paired_difference
+from stakes import StakesError, Utility, decide
+from stakes.evaluation import metrics
+from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference
 
 NAMES = ["a", "b", "c"]
 SQUARE = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], NAMES, NAMES)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from stakes._io.parallel import Report, check_backend, one_thread, side_by_side
 from stakes.errors import StakesError
-from stakes.parallel import Report, check_backend, one_thread, side_by_side
 
 
 def square(number: int, report: Report) -> tuple[int, int, int]:

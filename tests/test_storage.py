@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from stakes._io.tensors import flatten, read_tensors, unflatten, write_tensors
 from stakes.errors import StakesError
-from stakes.storage import flatten, read_tensors, unflatten, write_tensors
 
 TENSORS = {
     "a": torch.arange(6.0).reshape(2, 3),

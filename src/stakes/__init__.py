@@ -11,25 +11,25 @@ array(['treat'], dtype='<U9')
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stakes.decision import Decisions, decide, expected_utility
-from stakes.epochs import History, Training
+from stakes.decisions import Decisions, decide, expected_utility
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Categorical, NoisyCategorical
 from stakes.networks.mlp import MLP
 from stakes.objectives import LossCalibrated, Standard, Weighted
 from stakes.posteriors import Ensemble, MCDropout, MeanField
+from stakes.training.config import History, Training
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
-    from stakes.artifact import SavedModel
-    from stakes.estimator import DecisionClassifier
-    from stakes.training import fit
+    from stakes.saved_model import SavedModel
+    from stakes.sklearn import DecisionClassifier
+    from stakes.training.fit import fit
 
 # These bring Lightning, pandas and scikit-learn with them, and are imported when first used.
 _LATER = {
-    "DecisionClassifier": "stakes.estimator",
-    "SavedModel": "stakes.artifact",
-    "fit": "stakes.training",
+    "DecisionClassifier": "stakes.sklearn",
+    "SavedModel": "stakes.saved_model",
+    "fit": "stakes.training.fit",
 }
 
 __all__ = [

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from stakes.decision import chosen_rows, expected_utility
+from stakes.decisions import chosen_rows, expected_utility
 from stakes.errors import StakesError
 from stakes.posteriors.base import Posterior
 from stakes.utility import Utility

@@ -12,9 +12,9 @@ from torch.nn.utils import parametrizations
 
 from stakes import MLP, Categorical, MCDropout
 from stakes.networks.segnet import SegNet
+from stakes.posteriors._sampling.fusion import Ready
+from stakes.posteriors._sampling.masks import Board, ThinnedLinear
 from stakes.posteriors.dropout import DropoutDraws
-from stakes.posteriors.prediction import Ready
-from stakes.posteriors.sites import Board, ThinnedLinear
 
 
 def with_statistics(network: nn.Module) -> nn.Module:

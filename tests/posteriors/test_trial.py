@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from stakes import MCDropout, StakesError
-from stakes.posteriors.trial import trial
+from stakes.posteriors._sampling.probe import trial
 
 WIDTH = 8
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from stakes import Utility
-from stakes.comparison import Run, score_run, summarise
-from stakes.decision import decide
-from stakes.files import write_json, write_text
-from stakes.storage import write_tensors
-from stakes.tabular.folder import RunFolder
-from stakes.tabular.results import Cases
-from stakes.tabular.task import TableTask
+from stakes._io.files import write_json, write_text
+from stakes._io.tensors import write_tensors
+from stakes.decisions import decide
+from stakes.evaluation.comparison import Run, score_run, summarise
+from stakes.tables.folder import RunFolder
+from stakes.tables.run import Cases
+from stakes.tables.task import TableTask
 
 UTILITY = Utility.from_costs(
     {

@@ -14,7 +14,7 @@ import torch
 from finished_runs import UTILITY, python_says, random_probs
 
 from stakes import Utility
-from stakes.decision import decide
+from stakes.decisions import decide
 
 NODE = shutil.which("node")
 TESTS = Path(__file__).with_name("decisions.test.mjs")

@@ -14,14 +14,15 @@ import pytest
 import torch
 from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, three_models
 
-from stakes import StakesError, Utility, metrics
-from stakes.decision import decide
+from stakes import StakesError, Utility
+from stakes.decisions import decide
+from stakes.evaluation import metrics
 from stakes.report import explorer
 from stakes.report.outcomes import within_error
 from stakes.report.table_run import write_report
 from stakes.report.words import number, numbers, span
-from stakes.tabular.folder import RunFolder
-from stakes.tabular.results import TableResult
+from stakes.tables.folder import RunFolder
+from stakes.tables.run import TableResult
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
 

@@ -353,8 +353,8 @@ def test_an_edit_of_ten_thousand_rows_is_drawn_within_a_tenth_of_a_second(
 
 
 def test_a_file_of_an_experiment_opens_as_well(opened: Callable[..., Any], tmp_path: Path) -> None:
-    from stakes.experiments.sweep import Result
-    from stakes.report.experiment_page import write_experiment_page
+    from stakes.paper.page import write_experiment_page
+    from stakes.paper.sweep import Result
 
     dot = base64.b64decode(
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="

@@ -11,13 +11,13 @@ from finished_runs import finished_run
 from rich.console import Console
 
 from stakes import Utility
-from stakes.comparison import Comparison, Run, summarise
-from stakes.epochs import Epoch
-from stakes.report import figures
-from stakes.report.console import print_comparison, verdict
-from stakes.report.progress import fits_progress
+from stakes.cli.console import print_comparison, verdict
+from stakes.cli.progress import fits_progress
+from stakes.evaluation.comparison import Comparison, Run, summarise
+from stakes.paper import figures
 from stakes.report.table_run import write_report
-from stakes.tabular.task import Fit, TableTask
+from stakes.tables.task import Fit, TableTask
+from stakes.training.config import Epoch
 
 ODD = ("</script><b>|x", "$a_{b}^$ `c` *d* \\ [e](f)", "日本\r\n# h")
 

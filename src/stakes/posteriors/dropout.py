@@ -20,6 +20,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from stakes import seeds
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Likelihood
+from stakes.posteriors._sampling.fusion import Ready
+from stakes.posteriors._sampling.masks import Board, mask_shape, thinned
+from stakes.posteriors._sampling.probe import trial
 from stakes.posteriors.base import (
     Draws,
     Footprint,
@@ -35,9 +38,6 @@ from stakes.posteriors.base import (
     swap_layers,
     weight_matrices,
 )
-from stakes.posteriors.prediction import Ready
-from stakes.posteriors.sites import Board, mask_shape, thinned
-from stakes.posteriors.trial import trial
 
 KNOWN_SHAPES = 8  # of inputs, whose masks are kept
 _HIDDEN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)

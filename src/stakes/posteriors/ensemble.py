@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from stakes import seeds
 from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
+from stakes.posteriors._sampling.fusion import NormedLinear, Ready, is_just
+from stakes.posteriors._sampling.probe import trial
 from stakes.posteriors.base import (
     Draws,
     Footprint,
@@ -26,8 +28,6 @@ from stakes.posteriors.base import (
     squared_norm,
     weight_matrices,
 )
-from stakes.posteriors.prediction import NormedLinear, Ready, is_just
-from stakes.posteriors.trial import trial
 
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity, nn.Dropout)
 

@@ -23,6 +23,7 @@ from torch.nn.utils import parametrize
 from stakes import seeds
 from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
+from stakes.posteriors._sampling.probe import trial
 from stakes.posteriors.base import (
     Draws,
     Footprint,
@@ -35,7 +36,6 @@ from stakes.posteriors.base import (
     require_samples,
     swap_layers,
 )
-from stakes.posteriors.trial import trial
 
 
 class MeanField(Posterior):

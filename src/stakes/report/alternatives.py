@@ -1,10 +1,10 @@
 """The alternatives side by side, and their paired differences, as tables with the intervals drawn in."""
 
-from stakes.comparison import REFERENCE, Row
+from stakes.evaluation.comparison import REFERENCE, Row
 from stakes.report.html import Html, cell, joined, table, tag
 from stakes.report.svg import strip
 from stakes.report.words import PER, RULE_NAMES, Verdict, as_cost, bracketed, in_money, share, span, verdict
-from stakes.tabular.results import TableResult
+from stakes.tables.run import TableResult
 
 _MODELS = {
     "standard": "learns as if all mistakes were alike",

@@ -1,11 +1,11 @@
 """The answer first: what the chosen model is worth, against what, and whether that is beyond chance."""
 
-from stakes.comparison import REFERENCE, advantage
-from stakes.decision import Rule
-from stakes.metrics import Interval
+from stakes.decisions import Rule
+from stakes.evaluation.comparison import REFERENCE, advantage
+from stakes.evaluation.metrics import Interval
 from stakes.report.html import Html, joined, tag
 from stakes.report.words import PER, Verdict, in_money, numbers, span, verdict, with_unit
-from stakes.tabular.results import TableResult
+from stakes.tables.run import TableResult
 
 _SAID: dict[Verdict, tuple[str, str]] = {
     "more": ("That is beyond chance.", "The whole interval lies above 0, on {rows} test rows."),

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stakes.comparison import Run, best_run
+from stakes.evaluation.comparison import Run, best_run
 from stakes.report.html import Html, cell, fragment, joined, table, tag
 from stakes.report.words import bracketed
 from stakes.seeds import numpy_generator
-from stakes.tabular.results import Cases, TableResult
+from stakes.tables.run import Cases, TableResult
 
 SCRIPTS = ("decisions.js", "dom.js", "explorer.js", "sliders.js")
 MOST_ROWS, MOST_NUMBERS = 10_000, 100_000  # what a page holds: beyond, it would be slow to mail and to redraw

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import torch
 
-from stakes import metrics
-from stakes.comparison import Comparison, Row
-from stakes.decision import decide
-from stakes.files import write_text
-from stakes.report import figures
-from stakes.report.console import interval, verdict
+from stakes._io.files import write_text
+from stakes.cli.console import interval, verdict
+from stakes.decisions import decide
+from stakes.evaluation import metrics
+from stakes.evaluation.comparison import Comparison, Row
+from stakes.paper import figures
 from stakes.report.tables import markdown_table
-from stakes.tabular.folder import RunFolder
-from stakes.tabular.results import TableResult
+from stakes.tables.folder import RunFolder
+from stakes.tables.run import TableResult
 from stakes.utility import Utility
 
 

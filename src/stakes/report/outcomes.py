@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stakes import metrics
-from stakes.decision import decide
+from stakes.decisions import decide
+from stakes.evaluation import metrics
 from stakes.report.alternatives import is_chosen
 from stakes.report.html import Html, cell, joined, table, tag
 from stakes.report.svg import reliability_plot
 from stakes.report.words import PER, RULE_NAMES, bracketed, number, numbers, share, with_unit
-from stakes.tabular.results import TableResult
+from stakes.tables.run import TableResult
 
 ERRORS_WITHIN = 2  # a margin within so many Monte-Carlo standard errors could be the draws' doing
 

@@ -1,14 +1,14 @@
 """``report.html``: a run as one file that can be mailed to those who own the costs."""
 
-from stakes.files import write_text
+from stakes._io.files import write_text
 from stakes.report.alternatives import alternatives
 from stakes.report.answer import answer
 from stakes.report.explorer import SCRIPTS, explorer
 from stakes.report.html import Html, joined, page, tag
 from stakes.report.outcomes import claims, confusions
 from stakes.report.provenance import how_it_was_made
-from stakes.tabular.folder import RunFolder
-from stakes.tabular.results import TableResult
+from stakes.tables.folder import RunFolder
+from stakes.tables.run import TableResult
 
 _FOOTER = "Made by stakes. This file needs no network, asks for nothing and sends nothing."
 

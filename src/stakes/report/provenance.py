@@ -6,8 +6,8 @@ from pathlib import PurePath
 from typing import Any
 
 from stakes.report.html import Html, joined, tag
-from stakes.tabular.command import command
-from stakes.tabular.results import TableResult
+from stakes.tables.command import command
+from stakes.tables.run import TableResult
 
 _DIGEST = 12  # characters of a file's hash that are shown; all of it stands in the settings
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from stakes.metrics import Interval, Reliability
+from stakes.evaluation.metrics import Interval, Reliability
 from stakes.report.html import Html, tag
 
 _DASHES = ("", "7 4", "10 4 2 4", "2 4", "14 4", "5 2 1 2")

@@ -2,8 +2,8 @@
 
 from stakes.report.markdown import write_markdown
 from stakes.report.page import write_page
-from stakes.tabular.folder import RunFolder
-from stakes.tabular.results import TableResult
+from stakes.tables.folder import RunFolder
+from stakes.tables.run import TableResult
 
 
 def write_report(folder: RunFolder) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from stakes.metrics import Interval
+from stakes.evaluation.metrics import Interval
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

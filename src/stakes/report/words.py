@@ -3,7 +3,7 @@
 from math import floor, log10
 from typing import Literal
 
-from stakes.metrics import Interval
+from stakes.evaluation.metrics import Interval
 from stakes.utility import Utility
 
 PER = 100  # decisions that money is told for

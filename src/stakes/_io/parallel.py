@@ -1,0 +1,135 @@
+"""Many fits side by side, one thread each, with their progress in one place."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing.managers import SyncManager
+from typing import Any, TypeVar
+
+from stakes._io.threads import one_thread
+from stakes.errors import StakesError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Report = Callable[[Any], None]
+
+
+def side_by_side(
+    work: Callable[[Task, Report], Result],
+    tasks: Sequence[Task],
+    *,
+    workers: int = 1,
+    backend: str = "loky",
+    report: Callable[[Task, Any], None] = lambda task, event: None,
+) -> Iterator[Result]:
+    """``work(task, report)`` of every task, results as they finish.
+
+    With several workers each runs in its own process with one thread: on small networks two processes
+    with two threads each on two cores are ten times slower. ``backend`` is any of joblib's by name (a
+    Ray or Dask cluster too). ``report`` hears, in this process, what the work reports of a task.
+    """
+    if workers < 1:
+        raise StakesError(f"expected at least one worker, but got {workers}")
+    if workers == 1 or len(tasks) <= 1:
+        for task in tasks:
+            with one_thread():
+                yield work(task, lambda event, task=task: report(task, event))  # type: ignore[misc]
+        return
+    if backend != "loky":
+        yield from _on_backend(backend, work, tasks, workers)
+        return
+    from joblib import Parallel, delayed
+
+    pool = Parallel(n_jobs=min(workers, len(tasks)), backend="loky", return_as="generator_unordered")
+    try:
+        with _relay(tasks, report) as queue:
+            yield from pool(
+                delayed(_in_worker)(work, task, number, queue, os.getpid()) for number, task in enumerate(tasks)
+            )
+    except BrokenProcessPool:
+        raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
+
+
+def check_backend(backend: str) -> None:
+    """Refuse a backend that joblib does not know, or whose package is not there."""
+    import joblib
+
+    try:
+        if backend == "ray":
+            from ray.util.joblib import register_ray
+
+            register_ray()
+        with joblib.parallel_config(backend=backend):
+            pass
+    except (ImportError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise StakesError(
+            f"the backend {backend!r} cannot be used ({reason}): use loky, threading or multiprocessing, or install "
+            "the package of ray or dask"
+        ) from None
+
+
+def _on_backend(
+    backend: str, work: Callable[[Task, Report], Result], tasks: Sequence[Task], workers: int
+) -> Iterator[Result]:
+    """As `side_by_side`, on any backend of joblib's; its workers, on other machines perhaps, cannot be listened to."""
+    from joblib import Parallel, delayed, parallel_config
+
+    check_backend(backend)
+    jobs = [delayed(_on_cluster)(work, task) for task in tasks]
+    with parallel_config(backend=backend, n_jobs=min(workers, len(tasks))):
+        try:
+            pool = Parallel(return_as="generator_unordered")
+        except ValueError:  # Ray and multiprocessing only give all results at once: a few tasks at a time, then
+            for first in range(0, len(jobs), workers):
+                yield from Parallel()(jobs[first : first + workers])
+        else:
+            yield from pool(jobs)
+
+
+def _in_worker(work: Callable[[Task, Report], Result], task: Task, number: int, queue: Any, parent: int) -> Result:
+    _end_with(parent)
+    with one_thread():
+        return work(task, lambda event: queue.put((number, event)))
+
+
+def _on_cluster(work: Callable[[Task, Report], Result], task: Task) -> Result:
+    with one_thread():
+        return work(task, lambda event: None)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: a run that was killed must not go on writing into its folder."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _relay(tasks: Sequence[Task], report: Callable[[Task, Any], None]) -> Iterator[Any]:
+    """A queue that workers can write to; what they write is reported here."""
+    manager = SyncManager()
+    manager.start(_end_with, (os.getpid(),))
+    with manager:
+        queue = manager.Queue()
+
+        def listen() -> None:
+            while (event := queue.get()) is not None:
+                report(tasks[event[0]], event[1])
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        try:
+            yield queue
+        finally:
+            queue.put(None)
+            listener.join()

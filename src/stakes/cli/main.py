@@ -1,0 +1,288 @@
+"""The command line: parse, call, print."""
+
+import sys
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stakes.cli.costs import costs_app
+from stakes.cli.reproduce import reproduce_app
+from stakes.errors import StakesError, StakesWarning
+
+if TYPE_CHECKING:
+    from stakes.tables.task import TableTask
+
+# Lightning, pandas and scikit-learn are imported by the commands that need them: help comes at once.
+
+app = typer.Typer(
+    help="Neural networks that know what a mistake costs: from a table and its costs to decisions.",
+    epilog="Start with `stakes demo`, or with your costs: `stakes costs new --outcomes healthy,ill`.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(costs_app, name="costs")
+app.add_typer(reproduce_app, name="reproduce")
+
+_DATA, _MODELS, _TRAINING, _RUN = "The data", "The models", "The training", "The run"
+_MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
+
+Out = Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run in --out, if one was interrupted.", rich_help_panel=_RUN)
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=_RUN)]
+Workers = Annotated[int, typer.Option(min=1, help="Fits to run side by side, each on one core.", rich_help_panel=_RUN)]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr, never a traceback."""
+    warnings.showwarning = _show_warning
+    try:
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except StakesError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # which Typer's usage errors have, in all its versions
+            raise
+        context = getattr(error, "ctx", None)
+        _fail(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'stakes'} --help`", 2)
+    if code == 130:
+        _fail("interrupted; what `stakes fit` had finished is kept: --resume goes on with it", code)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stakes {version('stakes')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+@app.command(epilog="Example: stakes fit patients.csv --target diagnosis --costs costs.csv --out run")
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV (any delimiter) or .parquet.")],
+    target: Annotated[str, typer.Option(help="The column of DATA with the outcome.")],
+    costs: Annotated[
+        Path, typer.Option(help="What each decision costs under each outcome, a CSV: see `stakes costs new`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")],
+    test: Annotated[
+        str, typer.Option(help="The share of rows to test on, or a file of test rows.", rich_help_panel=_DATA)
+    ] = "0.2",
+    validation: Annotated[
+        float, typer.Option(help="The share of the other rows to choose epoch and model by.", rich_help_panel=_DATA)
+    ] = 0.2,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Columns to leave out: a,b (or repeat).", rich_help_panel=_DATA),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.", rich_help_panel=_DATA),
+    ] = None,
+    labels: Annotated[
+        str,
+        typer.Option(
+            help="Names for values of the target, as in the costs: 0=repaid,1=defaulted.", rich_help_panel=_DATA
+        ),
+    ] = "",
+    unit: Annotated[
+        str | None, typer.Option(help="Unit of the costs, if their file does not say.", rich_help_panel=_DATA)
+    ] = None,
+    models: Annotated[
+        str,
+        typer.Option(
+            help="What to compare, of: standard, weighted, calibrated, noise, noise+calibrated.",
+            show_default="the first three; all five with --label-noise",
+            rich_help_panel=_MODELS,
+        ),
+    ] = "",
+    posterior: Annotated[
+        str, typer.Option(help="dropout, ensemble or mean_field.", rich_help_panel=_MODELS)
+    ] = "dropout",
+    members: Annotated[int, typer.Option(help="Networks in an ensemble.", min=2, rich_help_panel=_MODELS)] = 5,
+    samples: Annotated[
+        int, typer.Option(help="Draws from the posterior for each prediction.", min=1, rich_help_panel=_MODELS)
+    ] = 100,
+    label_noise: Annotated[
+        str,
+        typer.Option(
+            help="The share of labels in DATA that are as if drawn at random: none, a rate such as 0.1, or learnt.",
+            rich_help_panel=_MODELS,
+        ),
+    ] = "none",
+    hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.", rich_help_panel=_MODELS)] = "128,64",
+    dropout: Annotated[float, typer.Option(help="Dropout rate, from 0 up to 1.", rich_help_panel=_MODELS)] = 0.1,
+    epochs: Annotated[int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_TRAINING)] = 100,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_TRAINING)
+    ] = 20,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Rows in a step.", min=1, show_default="32 to 256, by the rows", rich_help_panel=_TRAINING),
+    ] = None,
+    learning_rate: Annotated[float, typer.Option(help="Adam's learning rate.", rich_help_panel=_TRAINING)] = 1e-3,
+    seeds: Annotated[
+        int, typer.Option(help="Repetitions of every model, to see its luck.", min=1, rich_help_panel=_RUN)
+    ] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Where all randomness starts.", min=0, max=_MOST_SEED, rich_help_panel=_RUN)
+    ] = 0,
+    workers: Workers = 1,
+    resume: Resume = False,
+    force: Force = False,
+) -> None:
+    """Train the alternatives on a table, compare what their decisions cost, and keep the best model.
+
+    standard learns as if all mistakes were alike, weighted gives costly classes more weight, calibrated
+    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels. Each is
+    tested deciding by the highest probability and by the costs, against gradient boosting for reference.
+    """
+    from stakes.tables import arguments
+    from stakes.tables.models import Recipe
+    from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
+    from stakes.training.config import Training
+
+    noise = arguments.label_noise(label_noise)
+    training = Training(epochs, batch_size, learning_rate, patience=patience, checkpoint_seconds=CHECKPOINT_SECONDS)
+    recipe = Recipe(
+        hidden=arguments.sizes(hidden),
+        dropout=dropout,
+        posterior={"family": posterior} | ({"members": members} if posterior == "ensemble" else {}),
+        training=training,
+        samples=samples,
+        noise=noise,
+    )
+    task = TableTask(
+        data=data,
+        target=target,
+        costs=costs,
+        test=arguments.share_or_file(test),
+        validation=validation,
+        drop=tuple(arguments.split(*(drop or []))),
+        categorical=tuple(arguments.split(*(categorical or []))),
+        renames=arguments.renames(labels),
+        unit=unit,
+        models=arguments.models(models, noise),
+        recipe=recipe,
+        seeds=seeds,
+        seed=seed,
+    )
+    _run(task, out, resume=resume, force=force, workers=workers)
+
+
+@app.command(epilog="Example: stakes decide run new_patients.csv --out decisions.csv --keep patient_id")
+def decide(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to decide about: CSV or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File to write (or replace): its name ends in .csv or .parquet.")],
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
+    ] = None,
+) -> None:
+    """Take the best decision for every row of a table, of any length.
+
+    Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
+    decision) and p_OUTCOME for every outcome. DATA needs no target column.
+    """
+    from stakes.cli.progress import counter
+    from stakes.tables.arguments import split
+    from stakes.tables.decide import decide_table
+
+    with counter("rows decided") as count:
+        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=count)
+    typer.echo(f"{out}: {rows} decisions", err=True)
+
+
+@app.command(epilog="Example: stakes report run")
+def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`.")]) -> None:
+    """Make the report of a finished run again, from its saved results.
+
+    Writes report.html (one file to open in a browser or to mail: it needs no network), report.md and figures/.
+    Nothing is trained, and the data are not needed.
+    """
+    from stakes.report.table_run import write_report
+    from stakes.tables.folder import RunFolder
+
+    folder = RunFolder(run)
+    write_report(folder)
+    typer.echo(str(folder.page))
+
+
+@app.command()
+def demo(
+    out: Out = Path("demo"),
+    seeds: Annotated[int, typer.Option(help="Repetitions of every model.", min=1)] = 5,
+    corrupted: Annotated[
+        int, typer.Option(help="Of the 50 patients of each class, so many have a random label.", min=0, max=49)
+    ] = 20,
+    workers: Workers = 2,
+    resume: Resume = False,
+    force: Force = False,
+) -> None:
+    """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
+    from stakes.cli.demo import demo_task, write_patients
+    from stakes.tables.command import command
+    from stakes.tables.decide import decide_table
+    from stakes.tables.folder import RunFolder
+
+    RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
+    task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)
+    if not (resume and task.data.exists()):
+        write_patients(out / "data", corrupted=corrupted)
+    typer.echo(f"{command(task.settings(), str(out))} --workers {workers}\n", err=True)
+    _run(task, out, resume=resume, force=force, workers=workers)
+    decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
+    typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
+
+
+# Within --------------------------------------------------------------------------------------------
+
+
+def _run(task: "TableTask", out: Path, *, resume: bool, force: bool, workers: int) -> None:
+    from rich.console import Console
+
+    from stakes.cli.console import print_comparison
+    from stakes.cli.progress import fits_progress
+    from stakes.report.table_run import write_report
+    from stakes.tables.fit import PreparedTable, fit_table
+    from stakes.tables.folder import RunFolder
+
+    folder = RunFolder(out)
+    found: list[PreparedTable] = []
+
+    def describe(prepared: PreparedTable) -> None:
+        found.append(prepared)
+        counts = ", ".join(f"{count} {part}" for part, count in prepared.rows.items())
+        copies = f"; {prepared.repeated} repeat another row, and stay on its side" if prepared.repeated else ""
+        typer.echo(f"{task.data}: {counts} rows{copies}; {prepared.encoder.width} features", err=True)
+
+    with fits_progress(task) as on_progress:
+        comparison = fit_table(
+            task, folder, resume=resume, force=force, workers=workers, on_prepared=describe, on_progress=on_progress
+        )
+    write_report(folder)
+    print_comparison(comparison, found[0].problem.utility, Console())
+    typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
+    typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
+
+
+def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:
+    if issubclass(category, StakesWarning):
+        typer.echo(f"stakes: warning: {message}", err=True)
+
+
+def _fail(message: str, code: int = 1) -> None:
+    typer.echo(f"stakes: error: {' '.join(message.split())}", err=True)
+    sys.exit(code)

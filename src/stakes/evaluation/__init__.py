@@ -1,0 +1,1 @@
+"""What decisions turned out to be worth, with intervals, and models side by side."""

@@ -1,0 +1,243 @@
+"""What decisions turned out to be worth: confusion counts and all that follows from them, calibration, intervals."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from stakes import seeds
+from stakes.decisions import Decisions, checked_probs
+from stakes.errors import StakesError
+from stakes.utility import Utility
+
+Counts = NDArray[np.int64]  # (D, C): how often each decision met each outcome
+RESAMPLES = 2000
+FEW_EXAMPLES = 200  # whose resamples are drawn at once
+
+
+# From counts ---------------------------------------------------------------------------------------
+
+
+def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, utility: Utility) -> Counts:
+    """(D, C) how often each decision met each outcome. Counts add up: stream them over batches."""
+    chosen, true = _integers(choice), _integers(labels)
+    decisions, outcomes = len(utility.decisions), len(utility.outcomes)
+    if chosen.shape != true.shape:
+        raise StakesError(f"expected a label for each decision, {chosen.shape}, but got {true.shape}")
+    for name, values, count in (("decisions", chosen, decisions), ("labels", true, outcomes)):
+        if values.size and not (values.min() >= 0 and values.max() < count):
+            raise StakesError(f"expected {name} from 0 to {count - 1}, but got {values.min()} to {values.max()}")
+    flat = chosen.ravel() * outcomes + true.ravel()
+    return np.bincount(flat, minlength=decisions * outcomes).reshape(decisions, outcomes)
+
+
+def realised_utility(counts: Counts, utility: Utility) -> float:
+    """The mean utility of the decisions, from how often each met each outcome."""
+    _require_one_table(utility)
+    return float((counts * utility.values).sum() / counts.sum())
+
+
+def accuracy(counts: Counts, utility: Utility) -> float:
+    """The share of decisions that were the right one for the outcome (`Utility.best_response`)."""
+    right = counts[utility.best_response, np.arange(counts.shape[1])]
+    return float(right.sum() / counts.sum())
+
+
+def regret(counts: Counts, utility: Utility) -> float:
+    """How much less the decisions were worth, on average, than those of an oracle that knows the outcome."""
+    _require_one_table(utility)
+    oracle = (counts.sum(0) * utility.values.max(0)).sum() / counts.sum()
+    return float(oracle) - realised_utility(counts, utility)
+
+
+def recall(counts: Counts, utility: Utility) -> NDArray[np.float64]:
+    """(C,) the share of each outcome that got the right decision; NaN for an outcome that did not occur."""
+    right = counts[utility.best_response, np.arange(counts.shape[1])]
+    return _ratio(right, counts.sum(0))
+
+
+def iou(counts: Counts, utility: Utility) -> NDArray[np.float64]:
+    """(C,) intersection over union of each outcome and its right decision, over all that was counted."""
+    return _ratio(*overlaps(counts, utility))
+
+
+def overlaps(counts: Counts, utility: Utility) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(..., D, C) -> (..., C)`` twice: the intersection and the union of each outcome and its right decision."""
+    best = utility.best_response
+    both = counts[..., best, np.arange(counts.shape[-1])]
+    return both, counts.sum(-2) + counts.sum(-1)[..., best] - both
+
+
+# From probabilities --------------------------------------------------------------------------------
+
+
+def nll(probs: ArrayLike, labels: ArrayLike) -> float:
+    """Mean negative log-likelihood of the labels, in nats."""
+    from sklearn.metrics import log_loss
+
+    table, true = _flat(probs, labels)
+    return float(log_loss(true, table, labels=np.arange(table.shape[1])))
+
+
+def brier(probs: ArrayLike, labels: ArrayLike) -> float:
+    """Mean squared distance between the probabilities and the outcome, summed over the classes (0 to 2)."""
+    from sklearn.metrics import brier_score_loss
+
+    table, true = _flat(probs, labels)
+    return float(brier_score_loss(true, table, labels=np.arange(table.shape[1]), scale_by_half=False))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Confidence against accuracy, in equal bins of confidence; empty bins are left out."""
+
+    confidence: NDArray[np.float64]  # mean in each bin
+    accuracy: NDArray[np.float64]
+    share: NDArray[np.float64]  # of all predictions
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: the mean distance between confidence and accuracy."""
+        return float((self.share * np.abs(self.confidence - self.accuracy)).sum())
+
+
+def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
+    """The confidence of the most probable outcome, against how often it was right."""
+    table, true = _flat(probs, labels)
+    confidence, right = table.max(1), table.argmax(1) == true
+    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    used = counts > 0
+    totals = [np.bincount(place, weights=values, minlength=bins)[used] for values in (confidence, right)]
+    return Reliability(totals[0] / counts[used], totals[1] / counts[used], counts[used] / len(true))
+
+
+# From decisions ------------------------------------------------------------------------------------
+
+
+def utilities(decisions: Decisions, labels: Tensor, utility: Utility) -> NDArray[np.float64]:
+    """(B, ...) what each decision turned out to be worth."""
+    if utility.values.ndim == 3 and len(utility.values) != len(decisions):
+        raise StakesError(f"expected {len(utility.values)} decisions, one for each table, but got {len(decisions)}")
+    choice, true = _integers(decisions.choice), _integers(labels)
+    if utility.values.ndim == 2:
+        return utility.values[choice, true]
+    example = np.arange(len(choice)).reshape(-1, *[1] * (choice.ndim - 1))
+    return utility.values[example, choice, true]
+
+
+def claimed_utility(decisions: Decisions) -> float:
+    """What the model expected its decisions to be worth, on average; hold it against what they were."""
+    return float(decisions.expected_utility.double().mean())
+
+
+# Intervals -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its percentile bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
+    """The interval of a mean over examples ``(N,)``, or over runs and examples ``(R, N)``.
+
+    With several runs (seeds) on the same test examples, both are resampled: the interval covers another
+    test set and another seed. For two models on the same examples give the difference of their values:
+    a *paired* interval, which is far narrower than the two apart.
+    """
+    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
+        raise StakesError(f"expected finite values of shape (N,) or (runs, N), but got the shape {np.shape(values)}")
+    runs, examples = table.shape
+    generator = seeds.numpy_generator(seed, "bootstrap")
+    # Utilities take few values, so that many examples are copies: counting them keeps this quick for any number.
+    columns, counts = np.unique(table, axis=1, return_counts=True)  # (R, K), (K,)
+    shares = counts / examples
+    if runs == 1 and examples <= FEW_EXAMPLES:
+        weights = generator.multinomial(examples, shares, size=resamples)  # (T, K)
+        return _percentiles(float(table.mean()), weights @ columns[0] / examples, level)
+    means = np.empty(resamples)
+    for resample in range(resamples):
+        if len(counts) < examples / 10:
+            weights = generator.multinomial(examples, shares)
+        else:
+            weights = np.bincount(generator.choice(len(counts), examples, p=shares), minlength=len(counts))
+        by_run = columns @ weights / examples  # (R,)
+        means[resample] = by_run[generator.integers(runs, size=runs)].mean()
+    return _percentiles(float(table.mean()), means, level)
+
+
+def bootstrap_ratios(parts: ArrayLike, wholes: ArrayLike, *, seed: int) -> tuple[list[Interval], Interval]:
+    """``(R, N, C)`` twice: the intervals of C ratios of sums over examples, averaged over runs; and of their mean.
+
+    An IOU over a whole set is such a ratio: the sum of intersections over the sum of unions. Examples and
+    runs are resampled as in `bootstrap`. A ratio whose whole is empty counts as 0.
+    """
+    tables = [np.asarray(values, dtype=np.float64) for values in (parts, wholes)]
+    if tables[0].shape != tables[1].shape or tables[0].ndim != 3 or tables[0].size == 0:
+        raise StakesError(f"expected two tables of (runs, N, C), but got {tables[0].shape} and {tables[1].shape}")
+    runs, examples, _ = tables[0].shape
+    generator = seeds.numpy_generator(seed, "bootstrap")
+    weights = generator.multinomial(examples, np.full(examples, 1 / examples), size=RESAMPLES)  # (T, N)
+    chosen = generator.integers(runs, size=(RESAMPLES, runs))
+    part, whole = (np.einsum("tn,rnc->trc", weights, table) for table in tables)
+    ratios = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    resampled = np.take_along_axis(ratios, chosen[:, :, None], axis=1).mean(1)  # (T, C)
+    totals = [table.sum(1) for table in tables]  # (R, C)
+    means = np.divide(totals[0], totals[1], out=np.zeros_like(totals[0]), where=totals[1] > 0).mean(0)
+    every = [_percentiles(float(mean), values) for mean, values in zip(means, resampled.T, strict=True)]
+    return every, _percentiles(float(means.mean()), resampled.mean(1))
+
+
+def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Interval:
+    """The interval of the mean difference between two models on the same examples (and the same seeds)."""
+    first, second = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    if first.shape != second.shape:
+        raise StakesError(f"expected values for the same examples, but got the shapes {first.shape} and {second.shape}")
+    return bootstrap(first - second, seed=seed)
+
+
+# Within --------------------------------------------------------------------------------------------
+
+
+def _percentiles(mean: float, resampled: NDArray[np.float64], level: float = 0.95) -> Interval:
+    tail = (1 - level) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return Interval(mean, float(low), float(high))
+
+
+def _require_one_table(utility: Utility) -> None:
+    if utility.values.ndim != 2:
+        raise StakesError("counts need one table for all examples, but this utility has one each: see `utilities`")
+
+
+def _integers(values: Tensor | ArrayLike) -> NDArray[np.int64]:
+    array = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind not in "iub":
+        raise StakesError(f"expected integers, but got {array.dtype}")
+    return array.astype(np.int64, copy=False)
+
+
+def _flat(probs: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(N, C) rows that sum to 1 in float64, and (N,) labels, middle axes folded into N."""
+    table = np.asarray(checked_probs(torch.as_tensor(probs)).cpu(), dtype=np.float64)
+    true = _integers(torch.as_tensor(labels))
+    if table.shape[:-1] != true.shape:
+        raise StakesError(f"expected labels of the shape {table.shape[:-1]}, but got {true.shape}")
+    table = table.reshape(-1, table.shape[-1])
+    return table / table.sum(1, keepdims=True), true.ravel()
+
+
+def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
+    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return ratio

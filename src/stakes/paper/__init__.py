@@ -1,0 +1,1 @@
+"""The experiments of Cobb, Roberts and Gal (2018)."""

@@ -1,0 +1,126 @@
+"""Section 4: diagnoses from three blood tests, with corrupted training labels (figures 2, 3, 4, 8; table 1)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+
+from stakes import seeds
+from stakes._io.parallel import Report
+from stakes.decisions import decide
+from stakes.paper.diagnosis import data as diagnosis
+from stakes.paper.protocols import checked_protocol, groups, paper_method
+from stakes.paper.scoring import rows_of
+from stakes.paper.sweep import ALL_METHODS, Cell, Row
+from stakes.posteriors.base import Posterior
+from stakes.tables.models import Method, Recipe, method, predict, train_models
+from stakes.training.config import Training
+from stakes.training.examples import TensorExamples
+from stakes.utility import Utility
+
+TRANSITION_STEPS = 41
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The settings of the experiment.
+
+    The protocol ``authors`` keeps the last epoch, takes the decisions once an epoch, and weighs the classes
+    1, 2, 3 as the authors' script does; ``fair`` selects the epoch by utility on as many validation patients,
+    labelled as badly as the training ones, takes decisions at every step, and weighs 1, 2, 2 as the paper says.
+    """
+
+    name: ClassVar[str] = "diagnosis"
+
+    protocol: str = "fair"
+    corrupted: tuple[int, ...] = (5, 10, 15, 20, 25, 30, 35, 40, 45)  # of 50 patients of a class
+    seeds: int = 50
+    methods: tuple[str, ...] = ALL_METHODS
+    hidden: int = 20
+    dropout: float = 0.2
+    lengthscale: float = 0.01
+    epochs: int = 200
+    batch_size: int = 50
+    learning_rate: float = 1e-3
+    decision_samples: int = 10
+    warmup: int = 200  # steps in which calibration gains its weight, in the fair protocol
+    test_samples: int = 100
+    together: int = 50  # seeds whose networks are trained in one go
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        return cls() if name == "paper" else cls(corrupted=(10, 20, 30), seeds=5)
+
+    def __post_init__(self) -> None:
+        checked_protocol(self.protocol)
+
+    def check(self) -> None:
+        for name in self.methods:
+            method(name)
+
+    def cells(self) -> list[Cell]:
+        return [
+            Cell.of(*group, protocol=self.protocol, corrupted=corrupted, method=name)
+            for corrupted in self.corrupted
+            for group in groups(self.seeds, self.together)
+            for name in self.methods
+        ]
+
+    def run_cell(self, cell: Cell, report: Report) -> list[Row]:
+        corrupted, per_class = cell["corrupted"], diagnosis.TRAIN_PER_CLASS
+        trains, validations = (
+            [_examples(diagnosis.patients(per_class, corrupted, seed, part)) for seed in cell.seeds]
+            for part in ("train", "validation")
+        )
+        recipe = Recipe(
+            hidden=(self.hidden,),
+            dropout=self.dropout,
+            posterior={"family": "dropout", "lengthscale": self.lengthscale},
+            training=Training(self.epochs, self.batch_size, self.learning_rate, patience=None, validate_every=5),
+            samples=self.test_samples,
+            noise=corrupted / per_class,
+        )
+        chosen, utility = self._method(cell["method"]), paper_utility()
+        models = train_models(
+            chosen, recipe, trains, validations if self.protocol == "fair" else None, utility, cell.seeds
+        )
+        rows = []
+        for seed, (posterior, _) in zip(cell.seeds, models, strict=True):
+            test = _examples(diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test"))
+            probs = predict(posterior, test.x, self.test_samples, seed)
+            extra = {"transition": _transition(posterior, self.test_samples, seed)} if seed == 0 else {}
+            rows += rows_of(cell, seed, probs, test.labels, utility, **extra)
+        return rows
+
+    def _method(self, name: str) -> Method:
+        weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
+        return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
+
+
+def paper_utility() -> Utility:
+    """Table 1: utility = 2 - cost / 50."""
+    return Utility.from_costs(
+        diagnosis.COSTS,
+        diagnosis.CLASSES,
+        diagnosis.CLASSES,
+        unit="£",
+        best=diagnosis.UTILITY_OF_NO_COST,
+        scale=diagnosis.COST_OF_ONE_UTILITY,
+    )
+
+
+def _examples(patients: diagnosis.Patients) -> TensorExamples:
+    return TensorExamples(torch.from_numpy(patients.x).float(), torch.from_numpy(patients.observed))
+
+
+def _transition(posterior: Posterior, samples: int, seed: int) -> dict[str, Any]:
+    """The predictive (mean and sd over draws) and the decision on the line from a healthy to a mild patient."""
+    share = torch.linspace(0, 1, TRANSITION_STEPS)[:, None]
+    x = (1 - share) * torch.eye(3)[0] + share * torch.eye(3)[1]
+    predictive = posterior.draw(samples, seeds.derive(seed, "predict"))(x)
+    probs = predictive.log_probs().exp()  # (S, steps, 3)
+    return {
+        "mean": probs.mean(0).double().numpy().round(4).tolist(),
+        "sd": probs.std(0).double().numpy().round(4).tolist(),
+        "choice": decide(predictive, paper_utility()).choice.tolist(),
+    }

@@ -1,0 +1,1 @@
+"""Section 5: MNIST with noisy labels and small networks."""

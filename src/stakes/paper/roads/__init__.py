@@ -1,0 +1,1 @@
+"""Section 6: street scenes, a decision for every pixel."""

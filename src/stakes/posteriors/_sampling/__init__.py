@@ -1,0 +1,1 @@
+"""How draws are made fast: see README.md beside this file."""

@@ -1,0 +1,249 @@
+"""Networks made ready for prediction: the same function, in fewer and faster steps.
+
+Only neighbours in an ``nn.Sequential`` are joined, where it is certain what follows what, and only layers that are
+what they seem: of PyTorch's own types, without hooks.
+
+    convolution or linear, batch norm             one layer (batch norm is affine in eval mode)
+    convolution, 1 x 1 convolution                one convolution, if that is less work
+    nearest upsampling by 2, 3 x 3 convolution    one transposed convolution, which multiplies with 2 x 2 weights
+                                                  for each output pixel: 4/9 of the multiplications
+    dropout, linear                               see `sites.ThinnedLinear`
+
+What precedes the first random layer is kept for the next block of draws of the same input, and convolutions
+get their channels last in memory, which CPUs prefer.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+
+from stakes.posteriors._sampling.masks import Site, ThinnedLinear
+
+_Layer = Callable[[Tensor], Tensor]
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound=nn.Module)
+_Join = Callable[[nn.Module, nn.Module], nn.Module | None]
+
+
+class Ready(nn.Module):
+    """A network, in eval mode, whose sequences run their layers joined. To a network that looks into its sequences,
+    or takes their layers one by one, these are as they were.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network.requires_grad_(False)
+        self.made = nn.ModuleList()  # the layers that stand for others, where `parameters` finds them
+        self._steps: list[_Steps] = []
+        joins: tuple[_Join, ...] = (_norm, _one_by_one, _upsampled, _thinned)
+        sequences = [module for module in network.modules() if isinstance(module, nn.Sequential) and _is_plain(module)]
+        known = set(network.modules())
+        for sequence in reversed(sequences):  # inner ones first
+            layers = [*sequence]  # not its `children`, which name a layer once that stands in it twice
+            for join in joins:
+                layers = _joined(layers, join)
+            self.made.extend(layer for layer in layers if layer not in known and not isinstance(layer, ThinnedLinear))
+            self._steps.append(_Steps(_with_start_kept(layers)))
+            sequence.__dict__["forward"] = self._steps[-1]
+        self.channels_last = any(isinstance(layer, nn.Conv2d) for layer in network.modules())
+        if self.channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)  # type: ignore[no-any-return]
+
+    @property
+    def layers(self) -> "Sequence[_Layer] | None":
+        """The joined layers of a network that is one sequence."""
+        steps = vars(self.network).get("forward")
+        return steps.layers if isinstance(steps, _Steps) else None
+
+    def asked(self, question: Callable[[], _T]) -> _T:
+        """The answer to something that runs the network. Some count on PyTorch's usual order in memory (by `view`):
+        then it is given back to them.
+        """
+        try:
+            return question()
+        except RuntimeError:
+            if not self.channels_last:
+                raise
+        self.channels_last = False
+        self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        for layer in [layer for steps in self._steps for layer in steps.layers]:
+            if isinstance(layer, _Once):
+                layer.forget()
+        return question()
+
+
+def _is_plain(sequence: nn.Sequential) -> bool:
+    return type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence)
+
+
+def is_just(layer: object, *types: type[_M]) -> TypeGuard[_M]:
+    """Of one of these types, and not of a type made from it; with no hooks and no other forward of its own."""
+    if not isinstance(layer, nn.Module) or type(layer) not in types:
+        return False
+    return not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
+
+
+class _Steps:
+    """Layers, one after the other. No module: its layers have their places in the network, or in `Ready.made`."""
+
+    def __init__(self, layers: Sequence[_Layer]) -> None:
+        self.layers = layers
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class _Once(_Steps):
+    """Layers without randomness, which remember what they made of the last input."""
+
+    def __init__(self, layers: Sequence[_Layer]) -> None:
+        super().__init__(layers)
+        self.forget()
+
+    def forget(self) -> None:
+        # The input and what was made of it, each with its version: later layers may work in place.
+        self._last: tuple[Tensor, int, Tensor, int] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._last is not None:
+            given, given_version, made, made_version = self._last
+            if given is x and (given_version, made_version) == (x._version, made._version):
+                return made
+        self.forget()
+        out = super().__call__(x)
+        if _can_be_kept(x) and _can_be_kept(out):
+            self._last = x, x._version, out, out._version
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": None}  # a copy has not seen anything
+
+
+def _can_be_kept(value: Any) -> bool:
+    """Not what depends on the draw, and not what has no version."""
+    return isinstance(value, Tensor) and not torch._C._functorch.is_batchedtensor(value) and not value.is_inference()
+
+
+def _joined(layers: Sequence[nn.Module], join: _Join) -> list[nn.Module]:
+    """``layers`` with each pair of neighbours joined that can be."""
+    out: list[nn.Module] = []
+    for layer in layers:
+        one = join(out[-1], layer) if out else None
+        if one is None:
+            out.append(layer)
+        else:
+            out[-1] = one
+    return out
+
+
+def _with_start_kept(layers: Sequence[nn.Module]) -> Sequence[_Layer]:
+    random = [any(isinstance(part, Site) for part in layer.modules()) for layer in layers]
+    first = random.index(True) if True in random else 0
+    return [_Once(layers[:first]), *layers[first:]] if first > 0 else layers
+
+
+def _norm(first: nn.Module, second: nn.Module) -> nn.Module | None:
+    if not is_just(second, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or second.running_mean is None:
+        return None
+    if is_just(first, nn.Conv1d, nn.Conv2d, nn.Conv3d):
+        return fuse_conv_bn_eval(first, second)
+    affine = second.weight is not None and second.bias is not None
+    if is_just(first, nn.Linear) and affine and first.out_features == second.num_features:
+        return NormedLinear(first, second)  # type: ignore[arg-type]
+    return None
+
+
+class NormedLinear(nn.Module):
+    """A linear layer and the batch norm after it: for vectors one linear layer; for sequences, where the norm is over
+    another axis, both.
+    """
+
+    def __init__(self, linear: nn.Linear, norm: nn.BatchNorm1d) -> None:
+        super().__init__()
+        self.joined = fuse_linear_bn_eval(linear, norm)
+        self._apart = (linear, norm)  # in a tuple, for they have their place in the network
+
+    def forward(self, x: Tensor) -> Tensor:
+        linear, norm = self._apart
+        return self.joined(x) if x.ndim == 2 else norm(linear(x))  # type: ignore[no-any-return]
+
+
+def _one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
+    if not (is_just(first, nn.Conv2d) and is_just(second, nn.Conv2d)):
+        return None
+    if first.groups != 1 or not _is_simple(second, (1, 1), (0, 0)):
+        return None
+    kernel = first.in_channels * first.kernel_size[0] * first.kernel_size[1]
+    if kernel * second.out_channels > (kernel + second.out_channels) * first.out_channels:
+        return None  # one layer, but more work: the second opens up what the first narrowed
+    mix = second.weight[:, :, 0, 0]  # (O, M)
+    joined = nn.Conv2d(
+        first.in_channels,
+        second.out_channels,
+        first.kernel_size,  # type: ignore[arg-type]
+        first.stride,  # type: ignore[arg-type]
+        first.padding,  # type: ignore[arg-type]
+        first.dilation,  # type: ignore[arg-type]
+        padding_mode=first.padding_mode,
+        device=mix.device,
+        dtype=mix.dtype,
+    ).requires_grad_(False)
+    joined.weight.copy_(torch.einsum("om,mihw->oihw", mix, first.weight))
+    assert joined.bias is not None
+    joined.bias.zero_()
+    if first.bias is not None:
+        joined.bias += mix @ first.bias
+    if second.bias is not None:
+        joined.bias += second.bias
+    return joined.eval()
+
+
+def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
+    if not (is_just(first, nn.Upsample) and is_just(second, nn.Conv2d)):
+        return None
+    doubles = first.mode == "nearest" and first.scale_factor in (2, (2.0, 2.0))
+    if not (doubles and _is_simple(second, (3, 3), (1, 1))):
+        return None
+    # An output pixel of even row sees the rows (i - 1, i, i) of the small image, one of odd row (i, i, i + 1): two
+    # different ones, so that two of the kernel's rows can be added up beforehand. Likewise for columns.
+    weight = _widened(_widened(second.weight, 2), 3).transpose(0, 1)  # (I, O, 4, 4)
+    joined = nn.ConvTranspose2d(
+        second.in_channels,
+        second.out_channels,
+        kernel_size=4,
+        stride=2,
+        padding=1,
+        bias=second.bias is not None,
+        device=weight.device,
+        dtype=weight.dtype,
+    ).requires_grad_(False)
+    joined.weight.copy_(weight)
+    if second.bias is not None:
+        assert joined.bias is not None
+        joined.bias.copy_(second.bias)
+    return joined.eval()
+
+
+def _thinned(first: nn.Module, second: nn.Module) -> nn.Module | None:
+    if isinstance(first, Site) and is_just(second, nn.Linear):
+        return ThinnedLinear(first, second)
+    return None
+
+
+def _is_simple(layer: nn.Conv2d, kernel: tuple[int, int], padding: tuple[int, int]) -> bool:
+    settings = layer.kernel_size, layer.padding, layer.stride, layer.dilation, layer.groups, layer.padding_mode
+    return settings == (kernel, padding, (1, 1), (1, 1), 1, "zeros")
+
+
+def _widened(kernel: Tensor, axis: int) -> Tensor:
+    """Of three lines of a kernel, the four that an input pixel is multiplied with for the output around its pair."""
+    a, b, c = kernel.unbind(axis)
+    return torch.stack([c, b + c, a + b, a], axis)

@@ -1,0 +1,155 @@
+"""The scikit-learn face of stakes."""
+
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from stakes import seeds
+from stakes._io.threads import one_thread
+from stakes.decisions import Decisions, decide
+from stakes.errors import StakesError
+from stakes.tables.models import Noise, Recipe, method, train_model
+from stakes.tables.split import split
+from stakes.tables.values import as_text, encode_labels
+from stakes.training.config import Training
+from stakes.training.examples import TensorExamples
+from stakes.utility import Utility
+
+SMALLEST_SPLIT = 40  # with fewer rows all are trained on, and the last epoch is kept
+
+
+class DecisionClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that predicts the decision with the highest expected utility.
+
+    >>> model = DecisionClassifier(utility=Utility.from_costs(...))  # doctest: +SKIP
+    >>> cross_val_score(model, X, y)  # mean utility of each fold  # doctest: +SKIP
+
+    Parameters
+    ----------
+    utility : what each decision is worth under each outcome; outcomes are the classes by name. None: every
+        right decision is worth 1, and `score` is the accuracy.
+    model : "standard", "weighted", "calibrated", "noise" or "noise+calibrated".
+    posterior : "dropout", "ensemble" or "mean_field".
+    hidden, dropout : the network. Inputs are standardised.
+    label_noise : the share of labels that are as if drawn at random, or "learnt", for the two noise models.
+    epochs, batch_size, learning_rate, patience : training, stopped early on `validation_fraction` of the rows.
+    samples : draws from the posterior at prediction.
+    random_state : an integer gives the same model every time.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, utility_, posterior_, history_
+    """
+
+    def __init__(
+        self,
+        utility: Utility | None = None,
+        *,
+        model: str = "calibrated",
+        posterior: str = "dropout",
+        hidden: tuple[int, ...] = (128, 64),
+        dropout: float = 0.1,
+        label_noise: Noise = None,
+        epochs: int = 100,
+        batch_size: int | None = None,
+        learning_rate: float = 1e-3,
+        patience: int | None = 20,
+        validation_fraction: float = 0.2,
+        samples: int = 100,
+        random_state: Any = None,
+    ) -> None:
+        self.utility = utility
+        self.model = model
+        self.posterior = posterior
+        self.hidden = hidden
+        self.dropout = dropout
+        self.label_noise = label_noise
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.samples = samples
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows X with classes y; a row with the weight 0 is left out."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        used = weights > 0
+        self.classes_ = np.unique(y)
+        if len(np.unique(y[used])) < 2:
+            raise StakesError("expected at least 2 classes with a weight above 0, but got 1 class: nothing to decide")
+        if self.utility is not None and self.utility.values.ndim != 2:
+            raise StakesError("expected one utility table for all rows, but got one per example: use stakes.fit")
+        names = as_text(pd.Series(self.classes_)).tolist()
+        self.utility_ = Utility.diagonal(names) if self.utility is None else self.utility
+        self._columns = encode_labels(pd.Series(self.classes_), self.utility_.outcomes, name="y")
+        self._scaler = StandardScaler().fit(X[used])
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        labels = self._columns[np.searchsorted(self.classes_, y[used])]
+        train, validation = self._examples(self._tensor(X[used]).float(), labels, weights[used])
+        with one_thread():
+            self.posterior_, self.history_ = train_model(
+                method(self.model), self._recipe(), train, validation, self.utility_, self._seed
+            )
+        self.posterior_.double()  # so that a row's prediction does not depend on the rows beside it
+        return self
+
+    def decide(self, X: Any) -> Decisions:
+        """Decisions with the expected utility of every alternative, margins and their Monte-Carlo errors."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        draws = self.posterior_.draw(self.samples, seeds.derive(self._seed, "predict"))
+        with one_thread():
+            return decide(draws(self._tensor(X)), self.utility_)
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """The best decision for each row: a class, or, where some decision is not a class, its name."""
+        decisions = self.decide(X)
+        texts = as_text(pd.Series(self.classes_)).tolist()
+        places = [texts.index(name) if name in texts else -1 for name in decisions.names]
+        if -1 in places:
+            return decisions.chosen_names
+        predicted: np.ndarray[Any, Any] = self.classes_[np.array(places)[decisions.choice.numpy()]]
+        return predicted
+
+    def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
+        """(N, classes) the mean predictive, columns in the order of `classes_`."""
+        probs = self.decide(X).probs.numpy()[:, self._columns]
+        normalised: np.ndarray[Any, Any] = probs / probs.sum(1, keepdims=True)
+        return normalised
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The mean utility of the decisions for X, when y turns out to be true."""
+        choice = self.decide(X).choice.numpy()
+        labels = encode_labels(pd.Series(np.asarray(y)), self.utility_.outcomes, name="y")
+        return float(np.average(self.utility_.values[choice, labels], weights=sample_weight))
+
+    def _recipe(self) -> Recipe:
+        training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience)
+        return Recipe(
+            tuple(self.hidden), self.dropout, {"family": self.posterior}, training, self.samples, self.label_noise
+        )
+
+    def _tensor(self, X: Any) -> torch.Tensor:
+        return torch.from_numpy(self._scaler.transform(X))
+
+    def _examples(
+        self, x: torch.Tensor, labels: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
+    ) -> tuple[TensorExamples, TensorExamples | None]:
+        even = bool(np.ptp(weights) == 0)
+        scaled = None if even else torch.from_numpy(weights / weights.mean()).float()
+        everything = TensorExamples(x, torch.from_numpy(labels), scaled)
+        if len(x) < SMALLEST_SPLIT:
+            return everything, None
+        kept, held = split(labels, np.arange(len(labels)), self.validation_fraction, seeds.derive(self._seed, "split"))
+        return everything.subset(torch.from_numpy(kept)), everything.subset(torch.from_numpy(held))

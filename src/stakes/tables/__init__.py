@@ -1,0 +1,1 @@
+"""From a table and its costs to models, a comparison and decisions."""

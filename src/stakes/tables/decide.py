@@ -1,0 +1,137 @@
+"""``stakes decide``: decisions for a table of any length, block by block."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from stakes._io.files import atomic, existing_file
+from stakes._io.threads import one_thread
+from stakes.errors import StakesError, listing
+from stakes.saved_model import SavedModel
+from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
+from stakes.utility import Utility
+
+PIECE_ROWS = 4096  # decided at once
+SUFFIXES = {".csv", *PARQUET_SUFFIXES}
+DIGITS = 6  # of probabilities after the point; of utilities after the first of the largest one
+
+
+def find_model(path: Path) -> Path:
+    """The model directory: ``path`` itself, or the ``model`` in the folder of a run."""
+    return path / "model" if not (path / "model.json").exists() and (path / "model").is_dir() else path
+
+
+def decide_table(
+    model_path: Path,
+    data: Path,
+    out: Path,
+    *,
+    keep: Sequence[str] = (),
+    rows: int = BLOCK_ROWS,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> int:
+    """Write a decision for every row of ``data`` to ``out`` (CSV or Parquet, by its suffix); the number of rows.
+
+    Memory does not grow with the table. The same input and model give the same bytes.
+    """
+    model = SavedModel.load(find_model(model_path))
+    if model.encoder is None:
+        raise StakesError(f"{model_path}: the model has no preprocessing for tables: use it from Python")
+    _check_out(out, existing_file(data))
+    clash = [name for name in keep if name in _columns(model)]
+    if clash:
+        raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
+    blocks = _decided(model, _stable(data, iter_table(data, model.encoder, rows, keep), keep), keep, on_rows)
+    write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
+    with atomic(out) as temporary, one_thread():
+        return write(temporary, blocks)
+
+
+def _check_out(out: Path, data: Path) -> None:
+    if out.suffix.lower() not in SUFFIXES:
+        raise StakesError(f"{out}: expected a name that ends in .csv or .parquet, so that the form is known")
+    if out.exists() and not out.is_file():
+        raise StakesError(f"{out}: expected the name of a file to write, but it is something else")
+    if out.exists() and out.samefile(data):
+        raise StakesError(f"{out}: expected another file than the input to write to")
+
+
+def _columns(model: SavedModel) -> list[str]:
+    return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in model.utility.outcomes)]
+
+
+def _stable(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Kept columns of a Parquet file in one type, whatever each block holds: pandas makes 1.0 of 1 beside a gap."""
+    if data.suffix.lower() not in PARQUET_SUFFIXES or not keep:
+        yield from blocks
+        return
+    schema = pq.read_schema(data)
+    types = {field.name.strip(): field.type for field in schema if field.name.strip() in keep}
+    for block in blocks:
+        columns = {name: pa.array(block[name], kind, from_pandas=True) for name, kind in types.items()}
+        yield block.assign(**{name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()})
+
+
+def _decided(
+    model: SavedModel, blocks: Iterator[pd.DataFrame], keep: Sequence[str], on_rows: Callable[[int], None]
+) -> Iterator[pd.DataFrame]:
+    assert model.encoder is not None
+    digits = [_digits(model.utility)] * 2 + [DIGITS] * len(model.utility.outcomes)
+    for block in blocks:
+        choice, numbers = _answers(model, torch.from_numpy(model.encoder.transform(block)))
+        rounded = [column.round(places) for column, places in zip(numbers.T, digits, strict=True)]
+        frame = pd.DataFrame(np.stack(rounded, axis=1), columns=_columns(model)[1:])
+        frame.insert(0, "decision", np.array(model.utility.decisions, dtype=object)[choice])
+        yield pd.concat([block[list(keep)].reset_index(drop=True), frame], axis=1) if keep else frame
+        on_rows(len(frame))
+
+
+def _answers(model: SavedModel, x: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(N,) the choices, and (N, 2 + C) the numbers in their columns.
+
+    Their room is taken first, and filled piece by piece: small results that were kept between the large
+    activations would leave the memory full of holes, and take three times as much of it.
+    """
+    choice = np.empty(len(x), dtype=np.int64)
+    numbers = np.empty((len(x), 2 + len(model.utility.outcomes)))
+    for first in range(0, len(x), PIECE_ROWS):
+        rows = slice(first, first + PIECE_ROWS)
+        decisions = model.decide(x[rows])
+        choice[rows] = decisions.choice.numpy()
+        numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
+        numbers[rows, 2:] = decisions.probs.numpy()
+    return choice, numbers
+
+
+def _digits(utility: Utility) -> int:
+    """How many digits after the point a utility is worth: costs may be in millions, or in millionths."""
+    largest = float(np.abs(utility.values).max()) or 1.0
+    return max(0, DIGITS - math.floor(math.log10(largest)))
+
+
+def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for frame in blocks:
+            frame.to_csv(file, index=False, header=count == 0, lineterminator="\n")
+            count += len(frame)
+    return count
+
+
+def _write_parquet(path: Path, blocks: Iterator[pd.DataFrame]) -> int:
+    first = pa.Table.from_pandas(next(blocks), preserve_index=False)
+    count = 0
+    with pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        count += int(first.num_rows)
+        for frame in blocks:
+            writer.write_table(pa.Table.from_pandas(frame, schema=first.schema, preserve_index=False))
+            count += len(frame)
+    return count

@@ -1,0 +1,226 @@
+"""``stakes fit``: a table, its costs, and the alternatives trained and compared."""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from stakes._io.files import atomic_directory, write_json, write_text
+from stakes._io.parallel import Report, side_by_side
+from stakes._io.tensors import write_tensors
+from stakes.decisions import decide
+from stakes.errors import StakesError, StakesWarning, listing
+from stakes.evaluation.comparison import (
+    REFERENCE,
+    Comparison,
+    Problem,
+    Run,
+    best_run,
+    boosted_probs,
+    score_run,
+    summarise,
+)
+from stakes.saved_model import SavedModel
+from stakes.seeds import derive
+from stakes.tables.encode import TableEncoder
+from stakes.tables.folder import RunFolder
+from stakes.tables.models import Recipe, method, train_model
+from stakes.tables.read import read_table
+from stakes.tables.run import Cases, read_runs
+from stakes.tables.split import duplicate_groups, split
+from stakes.tables.task import Fit, TableTask, check
+from stakes.tables.values import check_classes, encode_labels
+from stakes.training.config import Epoch
+from stakes.training.examples import TensorExamples
+from stakes.utility import Utility
+
+FEW_ROWS = 5
+
+# What happens to a fit: it was found finished, has started, came through an epoch, is done.
+Event = Literal["found", "started", "done"] | Epoch
+Listener = Callable[[Fit, Event], None]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedTable:
+    """The table as a problem, and the encoder that made it one."""
+
+    problem: Problem
+    encoder: TableEncoder
+    rows: Mapping[str, int]  # how many train, validation, test
+    repeated: int  # rows that repeat another; copies never stand on both sides of a split
+    test_places: NDArray[np.int64]  # (N,) where the test rows stand in their file, counted from 0
+
+
+def prepare(task: TableTask) -> PreparedTable:
+    """Read, check, split and encode; statistics come from the training part only."""
+    utility = Utility.from_csv(task.costs, unit=task.unit)
+    frame, labels = _labelled(task.data, task, utility)
+    frame = frame.drop(columns=_present(task.data, task.drop, frame))
+    if frame.columns.empty:
+        raise StakesError(f"{task.data}: expected columns to learn from beside the target, but none is left")
+    check_classes(labels, utility.outcomes, task.target)
+    rows = np.arange(len(frame))
+    groups = duplicate_groups(frame.to_numpy(dtype=object))
+    if isinstance(task.test, Path):
+        test_frame, test_labels = _labelled(task.test, task, utility)
+        held_out = np.arange(len(test_frame))
+    else:
+        rows, held_out = split(labels, groups, task.test, derive(task.seed, "test"))
+        test_frame, test_labels = frame.iloc[held_out], labels[held_out]
+    kept, chosen = split(labels[rows], groups[rows], task.validation, derive(task.seed, "validation"))
+    train, validation = rows[kept], rows[chosen]
+    encoder = TableEncoder.fit(frame.iloc[train], categorical=task.categorical)
+
+    def examples(part: pd.DataFrame, values: np.ndarray[Any, np.dtype[np.int64]]) -> TensorExamples:
+        return TensorExamples(torch.from_numpy(encoder.transform(part)), torch.from_numpy(values))
+
+    problem = Problem(
+        examples(frame.iloc[train], labels[train]),
+        examples(frame.iloc[validation], labels[validation]),
+        examples(test_frame, test_labels),
+        utility,
+    )
+    check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
+    for part, values in (("validation", labels[validation]), ("test", test_labels)):
+        _warn_of_few(part, values, utility)
+    counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
+    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
+
+
+def fit_table(
+    task: TableTask,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    workers: int = 1,
+    on_prepared: Callable[[PreparedTable], None] = lambda prepared: None,
+    on_progress: Listener = lambda fit, event: None,
+) -> Comparison:
+    """Train and compare the alternatives; the chosen model and all results are in ``folder`` at the end."""
+    check(task)
+    settings = task.settings()
+    folder.refuse_if_taken(settings, resume=resume, force=force)
+    prepared = prepare(task)
+    on_prepared(prepared)
+    folder.claim(settings, resume=resume, force=force)
+    waiting = []
+    for fit in task.fits():
+        if folder.predictions_file(fit.model, fit.seed).exists():
+            on_progress(fit, "found")
+        else:
+            waiting.append(fit)
+    worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
+    for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
+        on_progress(finished, "done")
+    return _conclude(read_runs(folder, task.fits()), prepared, folder, task.seed)
+
+
+def _warn_of_few(part: str, labels: Any, utility: Utility) -> None:
+    counts = np.bincount(labels, minlength=len(utility.outcomes))
+    few = [f"{name} {count}" for name, count in zip(utility.outcomes, counts, strict=True) if count < FEW_ROWS]
+    if few:
+        message = (
+            f"the {part} rows have few cases of some outcomes ({', '.join(few)}): what is said of them is uncertain"
+        )
+        warnings.warn(message, StakesWarning, stacklevel=3)
+
+
+def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:
+    """The columns beside the target, and the encoded labels, of a file."""
+    frame = read_table(path)
+    target = _present(path, [task.target], frame)
+    labels = encode_labels(frame[task.target], utility.outcomes, renames=task.renames, name=task.target)
+    return frame.drop(columns=target), labels
+
+
+def _present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> list[str]:
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise StakesError(f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}")
+    return list(names)
+
+
+@dataclass(frozen=True, eq=False)
+class _Worker:
+    """Trains one model with one seed, and leaves its results in the folder."""
+
+    recipe: Recipe
+    prepared: PreparedTable
+    folder: RunFolder
+    notes: Mapping[str, Any]
+
+    def __call__(self, fit: Fit, report: Report) -> Fit:
+        report("started")
+        problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
+        if fit.model == REFERENCE:
+            self._finish(fit, {"probs": boosted_probs(problem, fit.seed)}, None)
+            return fit
+        checkpoint = place / "checkpoint.safetensors"
+        posterior, history = train_model(
+            method(fit.model),
+            self.recipe,
+            problem.train,
+            problem.validation,
+            problem.utility,
+            fit.seed,
+            checkpoint=checkpoint,
+            progress=report,
+        )
+        shutil.rmtree(place / "model", ignore_errors=True)
+        seed = derive(fit.seed, "predict")
+        notes = {**self.notes, "model": fit.model, "seed": fit.seed}
+        SavedModel(posterior, problem.utility, self.prepared.encoder, self.recipe.samples, seed, notes).save(
+            place / "model"
+        )
+        details = {"epochs": len(history.epochs), "best_epoch": history.best}
+        decisions = decide(posterior.draw(self.recipe.samples, seed)(problem.test.x), problem.utility)
+        said = {"probs": decisions.probs}
+        if decisions.margin_error is not None:  # of the costs as they are: the draws themselves are not kept
+            said["margin_error"] = decisions.margin_error
+        self._finish(fit, said, history.best_utility, details)
+        checkpoint.unlink(missing_ok=True)
+        return fit
+
+    def _finish(
+        self,
+        fit: Fit,
+        said: Mapping[str, torch.Tensor],
+        validation: float | None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        metadata = {"validation_utility": validation, "details": details or {}}
+        write_tensors(self.folder.predictions_file(fit.model, fit.seed), said, metadata)
+
+
+def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:
+    problem = prepared.problem
+    labels, utility = problem.test.labels, problem.utility
+    comparison = summarise(runs, labels, utility, seed)
+    best = best_run(runs, comparison.chosen)
+    with atomic_directory(folder.model) as temporary:
+        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
+    numbers = torch.from_numpy(prepared.test_places + 1)
+    Cases(labels, numbers, utility, prepared.rows, prepared.repeated, prepared.encoder.width, _versions()).write(folder)
+    _write_lines(folder.results_file, (row for run in runs for row in score_run(run, labels, utility)))
+    write_json(folder.summary_file, comparison.to_dict(utility) | {"rows_used": dict(prepared.rows)})
+    return comparison
+
+
+def _versions() -> dict[str, str]:
+    return {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")}
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))

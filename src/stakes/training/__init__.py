@@ -1,0 +1,1 @@
+"""Training a posterior: how, on what, and the one loop."""

@@ -1,0 +1,110 @@
+"""Cost tables as files.
+
+Wide, to be filled in by hand: the first column names the decisions, the header the outcomes, and the corner
+says what the numbers are, ``cost``, ``cost [£]`` or ``utility`` (any other word is taken for a name of the
+decisions, and the numbers for costs)::
+
+    cost [£],healthy,mild,severe
+    healthy,0,50,100
+
+Long, a line for each cell: the columns ``decision``, ``outcome`` and ``cost [£]`` (or ``utility``).
+"""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from stakes._io.files import read_csv_rows, write_text
+from stakes.errors import StakesError, listing
+
+_QUANTITY = re.compile(
+    r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
+)
+_OTHER_SIGN = re.compile(r"utilit|profit|gain|reward|benefit|payoff|revenue", re.IGNORECASE)  # more is better
+
+Cells = dict[str, dict[str, float]]
+
+
+def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"], str, Cells]:
+    """What the numbers are (cost or utility), their unit, and the cells. Errors do not name the file."""
+    rows = read_csv_rows(path)
+    header = {name.lower() for name in rows[0]}
+    kind, unit, cells = _read_long(rows) if {"decision", "outcome"} <= header else _read_wide(rows)
+    return ("cost" if kind.startswith("cost") else "utility"), unit, cells
+
+
+def write_template(path: Path, outcomes: Sequence[str], decisions: Sequence[str], unit: str = "") -> None:
+    """A wide cost table to fill in: 0 where a decision names the outcome, empty elsewhere."""
+    if len(outcomes) < 2 or not decisions:
+        raise StakesError(f"expected at least two outcomes and one decision, but got {listing(outcomes) or 'none'}")
+    refuse_repeats(outcomes, "outcome")
+    refuse_repeats(decisions, "decision")
+    if any(mark in unit for mark in "[]()\n"):
+        raise StakesError(f"expected a unit without brackets, but got {unit!r}")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([f"cost [{unit}]" if unit else "cost", *outcomes])
+    writer.writerows([name, *("0" if name == outcome else "" for outcome in outcomes)] for name in decisions)
+    write_text(path, text.getvalue())
+
+
+def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
+    (corner, *outcomes), *body = rows
+    if not outcomes or not body:
+        raise StakesError("expected decisions in the first column and outcomes in the header, but got no cells")
+    quantity = _quantity(corner)
+    if quantity is None and _OTHER_SIGN.search(corner):
+        raise StakesError(f"expected 'cost' or 'utility', with a unit in brackets, in the corner, but got {corner!r}")
+    kind, unit = quantity or ("cost", "")
+    refuse_repeats(outcomes, "outcome")
+    refuse_repeats([row[0] for row in body], "decision")
+    cells: Cells = {}
+    for row in body:
+        if len(row) != len(outcomes) + 1:
+            raise StakesError(f"expected {len(outcomes)} numbers for decision {row[0]!r}, but got {len(row) - 1}")
+        cells[row[0]] = {name: _number(text, row[0], name) for name, text in zip(outcomes, row[1:], strict=True)}
+    return kind, unit, cells
+
+
+def _read_long(rows: list[list[str]]) -> tuple[str, str, Cells]:
+    header = [name.lower() for name in rows[0]]
+    quantities = [(position, found) for position, name in enumerate(rows[0]) if (found := _quantity(name))]
+    if len(quantities) != 1:
+        raise StakesError(f"expected the columns decision, outcome and cost (or utility), but got {listing(rows[0])}")
+    (position, (kind, unit)) = quantities[0]
+    cells: Cells = {}
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise StakesError(f"expected {len(header)} fields, but row {number} has {len(row)}")
+        decision, outcome = row[header.index("decision")], row[header.index("outcome")]
+        if outcome in cells.setdefault(decision, {}):
+            raise StakesError(f"decision {decision!r} under outcome {outcome!r} stands twice: again in row {number}")
+        cells[decision][outcome] = _number(row[position], decision, outcome)
+    return kind, unit, cells
+
+
+def _quantity(heading: str) -> tuple[str, str] | None:
+    """``cost [£]`` -> ("cost", "£")."""
+    match = _QUANTITY.fullmatch(heading.strip())
+    return (match["kind"].lower(), match["unit"] or "") if match else None
+
+
+def refuse_repeats(names: Sequence[str], kind: str) -> None:
+    repeated = sorted({name for name in names if list(names).count(name) > 1})
+    if repeated:
+        raise StakesError(f"expected each {kind} once, but got {listing(repeated)} more than once")
+
+
+def _number(text: str, decision: str, outcome: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        what = f"the text {text!r}" if text else "an empty cell"
+        what += " (write decimals with a point)" if "," in text else ""
+        raise StakesError(
+            f"expected a number for decision {decision!r} under outcome {outcome!r}, but got {what}"
+        ) from None

@@ -1,0 +1,167 @@
+"""`stakes decide`: a decision for every row, in order, always the same."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from patient_tables import ACTIONS, HEADER, patient_rows, write_csv
+
+from stakes import SavedModel
+from stakes.tables.decide import decide_table
+
+COLUMNS = ["decision", "expected_utility", "margin", "p_Healthy", "p_Mild", "p_Severe"]
+
+
+@pytest.fixture
+def decide(stakes: Callable[..., Any], run_folder: Path, tmp_path: Path) -> Callable[..., Path]:
+    def run(data: Path, *options: object, name: str = "out.csv") -> Path:
+        said = stakes("decide", run_folder, data, "--out", tmp_path / name, *options)
+        assert said.code == 0, said.err
+        assert said.out == ""
+        assert said.err == f"{tmp_path / name}: {len(pd.read_csv(data))} decisions\n"
+        return tmp_path / name
+
+    return run
+
+
+def test_rows_in_order_with_what_the_saved_model_says(
+    decide: Callable[..., Path], run_folder: Path, patients: Path
+) -> None:
+    found = pd.read_csv(decide(patients))
+    assert list(found.columns) == COLUMNS
+    model = SavedModel.load(run_folder / "model")
+    assert model.encoder is not None
+    said = model.decide(torch.from_numpy(model.encoder.transform(pd.read_csv(patients))))
+    assert list(found["decision"]) == list(said.chosen_names)
+    assert len(set(found["decision"])) > 1  # or the order would not have been tested
+    probs = found[COLUMNS[3:]].to_numpy()
+    np.testing.assert_allclose(probs, said.probs.numpy(), atol=1e-6)
+    np.testing.assert_allclose(probs.sum(1), 1, atol=3e-6)
+    costs = np.array([[float(cell) for cell in line.split(",")[1:]] for line in ACTIONS.splitlines()[1:]])
+    worth = np.sort(-(probs @ costs.T), axis=1)
+    np.testing.assert_allclose(found["expected_utility"], worth[:, -1], atol=2e-3)
+    np.testing.assert_allclose(found["margin"], worth[:, -1] - worth[:, -2], atol=2e-3)
+    names = [line.split(",")[0] for line in ACTIONS.splitlines()[1:]]
+    assert list(found["decision"]) == [names[place] for place in (probs @ costs.T).argmin(1)]
+
+
+def test_same_bytes_twice_and_in_another_process(
+    decide: Callable[..., Path], run_folder: Path, patients: Path, tmp_path: Path
+) -> None:
+    for suffix in (".csv", ".parquet"):
+        first, second = decide(patients, name=f"first{suffix}"), decide(patients, name=f"second{suffix}")
+        assert first.read_bytes() == second.read_bytes()
+    third = tmp_path / "third.csv"
+    command = [sys.executable, "-c", "from stakes.cli.main import main; main()"]
+    subprocess.run(
+        [*command, "decide", run_folder / "model", patients, "--out", third], check=True, capture_output=True
+    )
+    assert third.read_bytes() == (tmp_path / "first.csv").read_bytes()
+
+
+def test_csv_and_parquet_agree_on_both_sides(
+    decide: Callable[..., Path], run_folder: Path, patients: Path, tmp_path: Path
+) -> None:
+    as_parquet = tmp_path / "patients.parquet"
+    pd.read_csv(patients).to_parquet(as_parquet)
+    from_csv = pd.read_csv(decide(patients))
+    pd.testing.assert_frame_equal(pd.read_parquet(decide(patients, name="out.pq")), from_csv, check_dtype=False)
+    assert pq.read_schema(tmp_path / "out.pq").names == COLUMNS
+    out = tmp_path / "both.PARQUET"
+    decide_table(run_folder, as_parquet, out)
+    pd.testing.assert_frame_equal(pd.read_parquet(out), from_csv, check_dtype=False)
+
+
+def test_the_size_of_the_blocks_does_not_matter(run_folder: Path, patients: Path, tmp_path: Path) -> None:
+    frames = []
+    for rows in (1, 7, 120, 1000):
+        assert decide_table(run_folder, patients, tmp_path / "out.csv", keep=["ward", "age"], rows=rows) == 120
+        frames.append(pd.read_csv(tmp_path / "out.csv"))
+    for frame in frames[1:]:
+        pd.testing.assert_frame_equal(frame, frames[0], atol=2e-3, rtol=0)
+
+
+def test_needs_no_target_and_takes_levels_it_has_not_seen(decide: Callable[..., Path], tmp_path: Path) -> None:
+    rows = [[*row[:3], "a new ward", "", "spare"] for row in patient_rows(4)]
+    found = pd.read_csv(decide(write_csv(tmp_path / "new.csv", [*HEADER[:5], "extra"], rows)))
+    assert len(found) == 12
+    assert found[COLUMNS[1:]].notna().all().all()
+
+
+def test_kept_columns_are_carried_over_as_they_were(decide: Callable[..., Path], tmp_path: Path) -> None:
+    header = ["id", *HEADER[:5], 'note, "odd"']
+    rows = [
+        [f"00{number}", *row[:5], ("NA", "", " a\nb", "ü|<b>")[number % 4]]
+        for number, row in enumerate(patient_rows(4))
+    ]
+    data = write_csv(tmp_path / "new.csv", header, rows)
+    out = decide(data, "--keep", "id", "--keep", '"note, ""odd"""')
+    found = pd.read_csv(out, dtype=str, keep_default_na=False)
+    assert list(found.columns) == ["id", 'note, "odd"', *COLUMNS]
+    assert list(found["id"]) == [row[0] for row in rows]
+    assert [text.strip() for text in found['note, "odd"']] == [str(row[6]).strip() for row in rows]
+
+
+def test_kept_columns_of_parquet_keep_their_type_over_blocks(run_folder: Path, patients: Path, tmp_path: Path) -> None:
+    """A gap in one block only must not change the type, nor the text, in that block."""
+    frame = pd.read_csv(patients)
+    frame["id"] = pd.array([None if number in (3, 50) else 2**40 + number for number in range(120)], dtype="Int64")
+    frame["late"] = [None] * 60 + ["x"] * 60
+    frame["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(120), unit="D")
+    frame.to_parquet(tmp_path / "in.parquet")
+    for rows in (20, 1000):
+        decide_table(
+            run_folder, tmp_path / "in.parquet", tmp_path / "out.parquet", keep=["id", "late", "when"], rows=rows
+        )
+        found = pd.read_parquet(tmp_path / "out.parquet", dtype_backend="pyarrow")
+        assert str(pq.read_schema(tmp_path / "out.parquet").field("id").type) == "int64"
+        assert found["late"].isna().sum() == 60
+        assert found["when"].iloc[-1] == frame["when"].iloc[-1]
+        decide_table(run_folder, tmp_path / "in.parquet", tmp_path / "out.csv", keep=["id"], rows=rows)
+        texts = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)["id"]
+        assert texts[3] == ""
+        assert texts[4] == str(2**40 + 4)
+
+
+def test_small_and_large_utilities_keep_their_digits(run_folder: Path, patients: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    model = SavedModel.load(run_folder / "model")
+    places = {}
+    for name, factor in (("small", 1e-9), ("large", 1e9)):
+        utility = replace(model.utility, values=model.utility.values * factor)
+        replace(model, utility=utility).save(tmp_path / name)
+        decide_table(tmp_path / name, patients, tmp_path / "out.csv")
+        places[name] = pd.read_csv(tmp_path / "out.csv")["expected_utility"].to_numpy() / factor
+    np.testing.assert_allclose(places["small"], places["large"], rtol=1e-3, atol=1e-3)
+    assert (places["small"] != 0).any()
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from stakes.tables.decide import decide_table
+decide_table(*map(Path, sys.argv[1:]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_memory_does_not_grow_with_the_table(run_folder: Path, tmp_path: Path, suffix: str) -> None:
+    """Four times the rows, and not a tenth more memory (read whole, they would take 30 % more)."""
+    block = "".join(",".join(row[:5]) + ",1,2,3,4,5\n" for row in patient_rows(1000))
+    peaks = {}
+    for copies in (50, 200):  # 150,000 and 600,000 rows, of more than one block
+        data = tmp_path / "large.csv"
+        data.write_text(",".join([*HEADER[:5], *"abcde"]) + "\n" + block * copies)
+        command = [sys.executable, "-c", MEASURE, run_folder, data, tmp_path / f"out{suffix}"]
+        peaks[copies] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert peaks[200] < 1.1 * peaks[50]

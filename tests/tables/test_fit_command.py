@@ -1,0 +1,191 @@
+"""`stakes fit`: what it leaves on disk, and that its numbers are the right ones."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from patient_tables import ACTIONS, HEADER, TINY, patient_rows, write_csv
+
+from stakes import SavedModel
+from stakes._io.tensors import read_tensors
+from stakes.utility import Utility
+
+ROW_FIELDS = {"model", "rule", "utility", "utility_low", "utility_high", "accuracy", "nll", "ece", "seeds"}
+THREE = ["standard", "weighted", "calibrated"]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def fit(stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path) -> Callable[..., Any]:
+    """`stakes fit`, with its folder."""
+
+    def run(*options: object, data: Path = patients, costs: Path = costs, name: str = "out") -> Any:
+        out = tmp_path / name
+        said = stakes("fit", data, "--target", "diagnosis", "--costs", costs, "--out", out, *TINY, *options)
+        assert said.code == 0, said.err
+        return out, said
+
+    return run
+
+
+def test_files_and_summary(fit: Callable[..., Any]) -> None:
+    out, said = fit("--seeds", 2)
+    names = {path.name for path in out.iterdir()}
+    files = {"run.json", "cases.safetensors", "summary.json", "results.jsonl", "report.html", "report.md"}
+    assert names == {"model", "runs", "figures", *files}
+    assert {path.suffix for path in (out / "figures").iterdir()} == {".png"}
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["unit"] == "£"
+    assert summary["outcomes"] == summary["decisions"] == ["Healthy", "Mild", "Severe"]
+    assert summary["chosen"] in THREE
+    assert all(set(row) >= ROW_FIELDS for row in summary["rows"])
+    pairs = [(row["model"], row["rule"]) for row in summary["rows"]]
+    assert sorted(pairs) == sorted((model, rule) for model in (*THREE, "boosting") for rule in ("argmax", "optimal"))
+    for row in summary["rows"]:
+        assert row["seeds"] == 2
+        assert row["utility_low"] <= row["utility"] <= row["utility_high"]
+        assert row["cost"] == pytest.approx(-row["utility"])
+    results = read_lines(out / "results.jsonl")
+    assert len(results) == 2 * len(pairs)
+    for row in summary["rows"]:
+        own = [line for line in results if (line["model"], line["rule"]) == (row["model"], row["rule"])]
+        for key in ("utility", "accuracy", "nll", "ece"):
+            assert row[key] == pytest.approx(np.mean([line[key] for line in own]))
+    assert "Chosen: " in said.out
+    assert "cost [£]" in said.out
+    assert said.err.splitlines()[0].endswith("features")
+    assert [line.strip() for line in said.err.splitlines()[1:3]] == ["standard, seed 0: done", "weighted, seed 0: done"]
+
+
+def test_results_are_those_of_the_predictions(run_folder: Path, patients: Path) -> None:
+    """All from scratch, in NumPy, from the predictions on disk and the labels in the file."""
+    rows = pd.read_csv(patients)
+    utility = Utility.from_csv(patients.parent / "actions.csv")
+    model = SavedModel.load(run_folder / "model")
+    assert model.encoder is not None
+    probs, _ = read_tensors(run_folder / "runs" / "standard-0" / "predictions.safetensors")
+    table = probs["probs"].double().numpy()
+    # Which rows are the test rows: those that the saved model says the same of.
+    standard = SavedModel.load(run_folder / "runs" / "standard-0" / "model")
+    everywhere = standard.decide(torch.from_numpy(model.encoder.transform(rows))).probs.double().numpy()
+    places = [int(np.abs(everywhere - row).sum(1).argmin()) for row in table]
+    assert places == sorted(set(places))
+    assert len(places) == 24
+    labels = np.array([utility.outcomes.index(name) for name in rows["diagnosis"].iloc[places]])
+    costs = np.array([[float(cell) for cell in line.split(",")[1:]] for line in ACTIONS.splitlines()[1:]])
+    choice = (table @ costs.T).argmin(1)
+    found = next(
+        line
+        for line in read_lines(run_folder / "results.jsonl")
+        if (line["model"], line["rule"]) == ("standard", "optimal")
+    )
+    assert found["cost"] == pytest.approx(costs[choice, labels].mean())
+    assert found["utility"] == pytest.approx(-found["cost"])
+    assert found["nll"] == pytest.approx(-np.log(table[np.arange(24), labels]).mean(), rel=1e-5)
+    assert found["accuracy"] == pytest.approx((choice == costs.argmin(0)[labels]).mean())
+    assert np.sum(found["confusion"]) == 24
+    assert found["confusion"][choice[0]][labels[0]] >= 1
+
+
+@pytest.mark.parametrize("posterior", ["ensemble", "mean_field"])
+def test_other_posteriors(fit: Callable[..., Any], posterior: str, patients: Path) -> None:
+    options = ("--members", 2) if posterior == "ensemble" else ()
+    out, _ = fit("--posterior", posterior, "--models", "calibrated", *options)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["chosen"] == "calibrated"
+    assert [row["model"] for row in summary["rows"]] == ["calibrated", "calibrated", "boosting", "boosting"]
+    saved = json.loads((out / "model" / "model.json").read_text(encoding="utf-8"))
+    assert saved["posterior"]["family"] == posterior
+    assert saved["notes"]["model"] == "calibrated"
+
+
+def test_label_noise_brings_the_noise_models_and_can_be_learnt(fit: Callable[..., Any]) -> None:
+    out, _ = fit("--label-noise", "learnt", "--learning-rate", 0.1)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert list(dict.fromkeys(row["model"] for row in summary["rows"])) == [
+        *THREE, "noise", "noise+calibrated", "boosting"]  # fmt: skip
+    saved = json.loads((out / "runs" / "noise-0" / "model" / "model.json").read_text(encoding="utf-8"))
+    assert saved["likelihood"]["learn"] is True
+    assert saved["likelihood"]["rate"] != pytest.approx(0.05)
+    out, _ = fit("--label-noise", "0", "--models", "noise", name="zero")
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["chosen"] == "noise"
+
+
+def test_a_test_file(fit: Callable[..., Any], tmp_path: Path) -> None:
+    """All of DATA is for training then; the test file needs the features, but not what was dropped."""
+    columns = [name for name in HEADER if name != "age"]
+    rows = [[*row[:4], row[5]] for row in patient_rows(5, seed=1)]
+    out, said = fit("--test", write_csv(tmp_path / "test.csv", columns, rows), "--drop", "age")
+    counts = json.loads((out / "summary.json").read_text(encoding="utf-8"))["rows_used"]
+    assert counts["test"] == 15
+    assert counts["train"] + counts["validation"] == 120
+    assert "15 test rows" in said.err
+
+
+def test_parquet_gives_the_same_as_csv(fit: Callable[..., Any], patients: Path, tmp_path: Path) -> None:
+    pd.read_csv(patients).to_parquet(tmp_path / "patients.parquet")
+    first, _ = fit("--models", "standard")
+    second, _ = fit("--models", "standard", data=tmp_path / "patients.parquet", name="from_parquet")
+    for name in ("summary.json", "results.jsonl"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:.*few cases:stakes.errors.StakesWarning")
+def test_labels_codes_names_with_commas_and_a_unit(fit: Callable[..., Any], tmp_path: Path) -> None:
+    header = ["test_0", "test_1", "test_2", "ward", "age, in years", "diagnosis"]
+    codes = {"Healthy": "0", "Mild": "1", "Severe": "2"}
+    data = write_csv(tmp_path / "coded.csv", header, [[*row[:5], codes[row[5]]] for row in patient_rows(20)])
+    costs = tmp_path / "c.csv"
+    costs.write_text("cost,Healthy,Mild,Severe\ntreat,1,2,0\nwait,0,3,4\n")
+    out, said = fit(
+        "--labels", "0=Healthy, 1=Mild,2 = Severe", "--drop", '"age, in years",ward', "--unit", "minutes",
+        "--models", "standard", data=data, costs=costs,
+    )  # fmt: skip
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["unit"] == "minutes"
+    assert "cost [minutes]" in said.out
+    assert "; 3 features" in said.err
+
+
+def test_the_same_run_gives_the_same_bytes_and_another_seed_does_not(fit: Callable[..., Any]) -> None:
+    options = ("--models", "calibrated")
+    (first, _), (second, _), (other, _) = (
+        fit(*options, name="first"),
+        fit(*options, name="second"),
+        fit(*options, "--seed", 1, name="other"),
+    )
+    same = ("summary.json", "results.jsonl", "model/weights.safetensors", "report.md", "report.html")
+    for name in (*same, "figures/comparison.png"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert (first / "results.jsonl").read_bytes() != (other / "results.jsonl").read_bytes()
+
+
+def test_force_replaces_a_run_and_leaves_other_files(fit: Callable[..., Any], tmp_path: Path) -> None:
+    out, _ = fit("--models", "standard")
+    (out / "notes.txt").write_text("mine")
+    out, _ = fit("--models", "weighted", "--force")
+    assert (out / "notes.txt").read_text() == "mine"
+    assert {path.name for path in (out / "runs").iterdir()} == {"weighted-0", "boosting-0"}
+
+
+def test_resuming_a_finished_run_trains_nothing_and_changes_nothing(fit: Callable[..., Any]) -> None:
+    out, _ = fit("--models", "standard")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    _, said = fit("--models", "standard", "--resume")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert "standard, seed 0: done before" in said.err
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_lines_of_their_own(fit: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [[number, *row] for number, row in enumerate(patient_rows(30))]
+    _, said = fit("--models", "standard", data=write_csv(tmp_path / "numbered.csv", ["number", *HEADER], rows))
+    (line,) = [line for line in said.err.splitlines() if line.startswith("stakes: warning: ")]
+    assert "column 'number' looks like a row identifier" in line

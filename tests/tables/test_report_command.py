@@ -1,0 +1,86 @@
+"""`stakes report`, and the command that a report names."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patient_tables import TINY
+
+from stakes.cli import main as cli
+from stakes.tables.command import command
+from stakes.tables.task import TableTask
+
+
+def test_the_report_is_made_again_without_the_data(
+    stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "moved.csv"
+    data.write_bytes(patients.read_bytes())
+    out = tmp_path / "out"
+    options = ("--target", "diagnosis", "--costs", costs, "--out", out, "--seeds", 2, *TINY)
+    said = stakes("fit", data, *options)
+    assert said.code == 0, said.err
+    assert f"{out / 'report.html'}: the report" in said.out
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    data.unlink()
+    for name in ("report.html", "report.md", "figures/comparison.png"):
+        (out / name).unlink()
+    said = stakes("report", out)
+    assert (said.code, said.out, said.err) == (0, f"{out / 'report.html'}\n", "")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_case_is_known_by_its_row_in_the_file(run_folder: Path, patients: Path) -> None:
+    """The rows under the header, counted from 1, hold the outcomes that were tested on."""
+    from stakes.tables.folder import RunFolder
+    from stakes.tables.run import Cases
+
+    cases = Cases.read(RunFolder(run_folder))
+    lines = patients.read_text(encoding="utf-8").splitlines()
+    found = [lines[number].rpartition(",")[2] for number in cases.numbers.tolist()]
+    assert found == [cases.utility.outcomes[label] for label in cases.labels.tolist()]
+    assert len(set(cases.numbers.tolist())) == 24
+
+
+def test_what_is_no_finished_run_is_one_line(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "but there is none" in refused("report", tmp_path / "nowhere")
+    assert "it holds no run.json" in refused("report", tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    said = refused("report", tmp_path)
+    assert "no cases.safetensors, results.jsonl, summary.json yet" in said
+    assert "--resume" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--test", "0.3", "--validation", "0.1", "--seeds", "3", "--seed", "7", "--unit", "£ a day"),
+        ("--drop", '"age, in years",ward', "--categorical", "ward", "--labels", '0=a,"1=b, c"', "--target=-diagnosis"),
+        ("--label-noise", "0.1", "--models", "noise"),
+        ("--label-noise", "learnt", "--posterior", "ensemble", "--members", "3"),
+        ("--hidden", "8,4", "--dropout", "0.3", "--samples", "7", "--epochs", "3", "--patience", "2"),
+        ("--batch-size", "9", "--learning-rate", "0.05", "--posterior", "mean_field", "--hidden", ""),
+    ],
+)
+def test_the_command_of_a_run_asks_for_the_same_run(
+    stakes: Callable[..., Any],
+    patients: Path,
+    costs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+) -> None:
+    asked: list[tuple[TableTask, Path]] = []
+    monkeypatch.setattr(cli, "_run", lambda task, out, **rest: asked.append((task, out)))
+    assert stakes("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", "o", *options).code == 0
+    settings = asked[0][0].settings()
+    line = shlex.split(command(settings, "again"))
+    assert line[0] == "stakes"
+    assert stakes(*line[1:]).code == 0
+    assert asked[1][0].settings() == settings
+    assert str(asked[1][1]) == "again"
+    assert "again" not in json.dumps(settings)

@@ -1,0 +1,156 @@
+"""Models that are trained together come out as they would alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stakes import (
+    MLP,
+    Ensemble,
+    LossCalibrated,
+    MCDropout,
+    MeanField,
+    NoisyCategorical,
+    StakesError,
+    Standard,
+    Training,
+    Utility,
+    Weighted,
+    fit,
+)
+from stakes.objectives import Objective
+from stakes.posteriors.base import Posterior
+from stakes.training.examples import StackedExamples, TensorExamples
+from stakes.training.fit import fit_together
+from stakes.training.stacked import Stack
+
+UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], outcomes=["a", "b", "c"])
+
+
+def networks(count: int, dropout: float = 0.3) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [MLP(4, 3, (8,), dropout) for _ in range(count)]
+
+
+def pair(seed: int) -> Ensemble:
+    """Two networks, neither of them random: what they learn can be compared to the last digit."""
+    return Ensemble.of(lambda: MLP(4, 3, (8,), 0.0), 2, seed)
+
+
+def examples(seed: int, count: int = 60) -> TensorExamples:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 4, generator=generator)
+    return TensorExamples(x, (x[:, :3] + 0.5 * torch.randn(count, 3, generator=generator)).argmax(1))
+
+
+def whole_batch(stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
+    sets = [examples(seed) for seed in range(len(stack.members))]
+    rows = torch.arange(60)
+    (batch,) = StackedExamples(sets, [rows] * len(sets)).batches(rows, 60)
+    return batch.x, batch.labels, batch.positions
+
+
+@pytest.mark.parametrize(
+    "make", [lambda net: MCDropout(net, NoisyCategorical(0.2)), MeanField, lambda net: Ensemble([net, MLP(4, 3, (8,))])]
+)
+def test_a_stack_has_an_axis_for_its_members(make: type[Posterior]) -> None:
+    stack = Stack([make(network) for network in networks(3)])
+    x, _, _ = whole_batch(stack)
+    samples = 2 if isinstance(stack.members[0], Ensemble) else 5
+    assert stack.log_probs(x, samples).shape == (samples, 60, 3, 3)
+    probs = stack.mean_probs(x, samples)
+    assert probs.shape == (60, 3, 3)
+    torch.testing.assert_close(probs.sum(-1), torch.ones(60, 3))
+    expected = sum(member.kl() for member in stack.members)
+    torch.testing.assert_close(stack.kl(), expected)
+
+
+def test_members_and_stack_share_their_memory() -> None:
+    stack = Stack([pair(seed) for seed in range(3)])
+    x, _, _ = whole_batch(stack)
+    with torch.no_grad():
+        for parameter in stack.parameters():
+            parameter += 0.1
+    for place, member in enumerate(stack.members):
+        torch.testing.assert_close(stack.log_probs(x)[:, :, place], member.log_probs(x[:, place]))
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        Standard,
+        lambda: Weighted([1.0, 2.0, 2.0]),
+        lambda: LossCalibrated(UTILITY, samples=2),
+        lambda: LossCalibrated(UTILITY, samples=2, refresh="epoch"),
+        lambda: LossCalibrated(UTILITY, refresh="running"),
+    ],
+)
+def test_a_member_learns_as_if_it_were_alone(goal: type[Objective]) -> None:
+    config = Training(epochs=4, batch_size=60, learning_rate=0.03, patience=None, samples=2)
+    alone, together = ([pair(seed) for seed in range(3)] for _ in range(2))
+    trains, validations = ([examples(start + seed) for seed in range(3)] for start in (0, 100))
+    histories = [
+        fit(posterior, goal(), train, held, utility=UTILITY, config=config, seed=seed)
+        for seed, (posterior, train, held) in enumerate(zip(alone, trains, validations, strict=True))
+    ]
+    found = fit_together(together, goal(), trains, validations, utility=UTILITY, config=config, seeds_of=range(3))
+    for ours, theirs in zip(together, alone, strict=True):
+        for key, value in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(found, histories, strict=True):
+        assert ours.best == theirs.best
+        assert [epoch.utility for epoch in ours.epochs] == pytest.approx([epoch.utility for epoch in theirs.epochs])
+    losses = [sum(history.epochs[number].loss for history in histories) / 3 for number in range(4)]
+    assert [epoch.loss for epoch in found[0].epochs] == pytest.approx(losses, rel=1e-4)
+
+
+def test_each_member_keeps_its_own_best_epoch_and_stops_for_itself() -> None:
+    config = Training(epochs=40, batch_size=20, learning_rate=0.1, patience=3, samples=2)
+    together = [pair(seed) for seed in range(4)]
+    sets = [examples(seed, 40) for seed in range(4)]
+    histories = fit_together(together, Standard(), sets, sets[::-1], utility=UTILITY, config=config, seeds_of=range(4))
+    lengths = [len(history.epochs) for history in histories]
+    assert len(set(lengths)) > 1
+    assert all(history.stalled(3) or len(history.epochs) == 40 for history in histories)
+    assert len({history.best for history in histories}) > 1
+
+
+def test_no_two_models_see_the_same_batches_and_each_sees_all_rows() -> None:
+    sets = [TensorExamples(torch.arange(50.0)[:, None], torch.arange(50)) for _ in range(2)]
+    orders = [torch.randperm(50, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    batches = list(StackedExamples(sets, orders).batches(torch.arange(50), 10))
+    for batch in batches:
+        assert set(batch.labels[:, 0].tolist()) != set(batch.labels[:, 1].tolist())
+        torch.testing.assert_close(batch.x[..., 0], batch.labels.float())
+    for model in range(2):
+        assert sorted(label for batch in batches for label in batch.labels[:, model].tolist()) == list(range(50))
+
+
+def test_the_randomness_of_members_is_their_own() -> None:
+    (network,) = networks(1, 0.5)
+    stack = Stack([MCDropout(copy.deepcopy(network)) for _ in range(2)]).train()
+    x = torch.ones(30, 2, 4)
+    first, second = stack.log_probs(x)[0].unbind(1)
+    assert not torch.equal(first, second)
+    assert len(first.unique(dim=0)) > 5, "and every example's"
+
+
+def test_what_cannot_be_stacked_is_refused() -> None:
+    with pytest.raises(StakesError, match="one kind"):
+        Stack([MCDropout(MLP(4, 3, (8,), 0.1)), MCDropout(MLP(4, 3, (9,), 0.1))])
+    with pytest.raises(StakesError, match="one kind"):
+        Stack([MCDropout(MLP(4, 3, (8,), 0.1), lengthscale=s) for s in (0.1, 0.2)])
+    with pytest.raises(StakesError, match="batch norm"):
+        Stack([MCDropout(nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 3)))])
+    with pytest.raises(StakesError, match="learns"):
+        Stack([MCDropout(MLP(4, 3, (8,), 0.1), NoisyCategorical(0.1, learn=True))])
+    with pytest.raises(StakesError, match="members"):
+        Stack([pair(0)]).draw(3, 0)
+    with pytest.raises(StakesError, match="as many sets"):
+        fit_together([pair(0), pair(1)], Standard(), [examples(0)] * 2, seeds_of=[0])
+    with pytest.raises(StakesError, match="pass utility="):
+        fit_together([pair(0)], Standard(), [examples(0)], [examples(1)], seeds_of=[0])
+    with pytest.raises(StakesError, match="as many examples"):
+        StackedExamples([examples(0, 10), examples(1, 11)], [torch.arange(10)] * 2)

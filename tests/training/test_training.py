@@ -1,0 +1,329 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from stakes import MLP, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
+from stakes._io.tensors import read_tensors
+from stakes.posteriors import Posterior
+from stakes.training._loop import score
+from stakes.training.config import Epoch, History
+from stakes.training.examples import DatasetExamples, TensorExamples
+
+UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], ["a", "b", "c"], ["a", "b", "c"])
+QUICK = Training(epochs=6, batch_size=16, learning_rate=0.01, samples=4, checkpoint_seconds=0)
+
+
+def data(count: int = 80) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (count,), generator=generator)
+    return torch.eye(3)[labels] + 0.5 * torch.randn(count, 3, generator=generator), labels
+
+
+def posterior() -> Posterior:
+    torch.manual_seed(0)
+    return MCDropout(MLP(3, 3, hidden=(8,), dropout=0.2))
+
+
+def weights(of: Posterior) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in of.parameters()])
+
+
+class PulledPlugError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("refresh", [None, "step", "epoch", "running"])
+@pytest.mark.parametrize("after", [1, 4])
+def test_an_interrupted_run_resumes_to_the_same_result(tmp_path: Path, refresh: str | None, after: int) -> None:
+    objective = lambda: Standard() if refresh is None else LossCalibrated(UTILITY, refresh=refresh)  # noqa: E731
+    whole = posterior()
+    expected = fit(whole, objective(), data(), data(30), utility=UTILITY, config=QUICK, progress=False)
+
+    def stop(epoch: Epoch) -> None:
+        if epoch.number == after:
+            raise PulledPlugError
+
+    file = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(PulledPlugError):
+        fit(posterior(), objective(), data(), data(30), utility=UTILITY, config=QUICK, checkpoint=file, progress=stop)
+    torch.manual_seed(99)  # whatever the state of the global generator is in the new process
+    resumed, seen = posterior(), []
+    history = fit(
+        resumed, objective(), data(), data(30), utility=UTILITY, config=QUICK, checkpoint=file, resume=True,
+        progress=lambda epoch: seen.append(epoch.number),
+    )  # fmt: skip
+    assert seen == list(range(after + 1, 7))
+    assert history == expected
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_a_run_is_decided_by_its_seed_alone() -> None:
+    results = []
+    for noise, seed in ((1, 0), (2, 0), (3, 1)):
+        model = posterior()
+        torch.manual_seed(noise)
+        fit(model, LossCalibrated(UTILITY), data(), config=QUICK, seed=seed, progress=False)
+        results.append(weights(model))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    model = posterior()
+    before = torch.get_rng_state()
+    fit(model, Standard(), data(), config=QUICK, progress=False)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_best_epoch_by_validation_utility_is_kept() -> None:
+    held_out = TensorExamples(*data(40))
+    states: dict[int, Tensor] = {}
+    model = posterior()
+    config = Training(epochs=25, batch_size=16, learning_rate=0.1, samples=4, patience=None)
+    history = fit(
+        model, Standard(), data(), held_out, utility=UTILITY, config=config,
+        progress=lambda epoch: states.update({epoch.number: weights(model)}),
+    )  # fmt: skip
+    utilities = [epoch.utility for epoch in history.epochs]
+    last_best = max(number for number, value in enumerate(utilities, 1) if value == max(utilities))
+    assert history.best == last_best
+    assert torch.equal(weights(model), states[last_best])
+    assert score(model, held_out, UTILITY, 4, 0, 16)[0] == pytest.approx(history.best_utility)
+
+
+def test_the_score_is_the_utility_of_the_optimal_decisions() -> None:
+    class Certain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout, self.scale = nn.Dropout(0.5), nn.Parameter(torch.tensor(40.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scale * (x - 0.1) + 0 * self.dropout(x)
+
+    labels = torch.tensor([0, 1, 2, 2])
+    seen = torch.tensor([0, 1, 2, 0])  # the last one is taken for a: it costs 100
+    examples = TensorExamples(torch.eye(3)[seen], labels)
+    assert score(MCDropout(Certain()), examples, UTILITY, 3, 0, 2)[0] == pytest.approx(-25)
+
+
+def test_patience_counts_epochs_without_a_strictly_better_one() -> None:
+    history = History()
+    for number, utility in enumerate([1.0, 3.0, 2.0, 3.0, 2.5], 1):
+        assert not history.stalled(3)
+        history = history.with_epoch(Epoch(number, 0.0, utility))
+    assert history.stalled(3)
+    assert not history.stalled(4)
+    assert not history.stalled(None)
+    assert history.best == 4, "a tie goes to the later epoch"
+
+
+def test_epochs_that_were_not_validated_are_never_the_best() -> None:
+    history = History()
+    for number, utility in enumerate([None, 2.0, None, 1.0, None], 1):
+        history = history.with_epoch(Epoch(number, 0.0, utility, None))
+    assert history.best == 2
+    config = Training(epochs=7, batch_size=40, samples=2, validate_every=3)
+    history = fit(posterior(), Standard(), data(), data(20), utility=UTILITY, config=config, progress=False)
+    assert [epoch.number for epoch in history.epochs if epoch.utility is not None] == [3, 6, 7]
+
+
+def test_the_lowest_nll_can_be_the_rule() -> None:
+    history = History(select="nll")
+    for number, nll in enumerate([0.5, 0.3, 0.4], 1):
+        history = history.with_epoch(Epoch(number, 0.0, float(number), nll))
+    assert history.best == 2
+    assert history.best_utility == 2.0
+
+
+def test_training_stops_early() -> None:
+    config = Training(epochs=200, batch_size=40, learning_rate=1e-6, samples=2, patience=5)
+    history = fit(posterior(), Standard(), data(), data(20), utility=UTILITY, config=config, progress=False)
+    assert len(history.epochs) < 60
+
+
+def test_the_learning_rate_follows_its_schedule() -> None:
+    cosine = Training(epochs=10, learning_rate=0.2, schedule="cosine")
+    assert cosine.factor(0) == pytest.approx(1)
+    assert cosine.factor(5) == pytest.approx(0.5)
+    assert 0 < cosine.factor(9) < 0.05
+    model, start = posterior(), weights(posterior())
+    seen: list[float] = []
+
+    class Recording(torch.optim.SGD):
+        def step(self, closure: None = None) -> None:
+            seen.append(self.param_groups[0]["lr"])
+            super().step()
+
+    fit(model, Standard(), data(16), config=Training(epochs=4, batch_size=16, learning_rate=0.2, schedule="cosine"),
+        optimizer=lambda parameters: Recording(parameters, lr=0.4), progress=False)  # fmt: skip
+    assert seen == [pytest.approx(rate) for rate in (0.4, 0.341421356, 0.2, 0.058578644)]
+    assert not torch.equal(weights(model), start)
+
+
+def test_the_prior_is_divided_by_the_number_of_examples_once() -> None:
+    """One full-batch SGD step moves the weights by the gradient of mean NLL + KL / N, whatever the batch size."""
+
+    class Deterministic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.dropout = nn.Linear(3, 3, bias=False), nn.Dropout(1e-9)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(self.dropout(x))
+
+    x, labels = data(40)
+    torch.manual_seed(0)
+    model = MCDropout(Deterministic(), lengthscale=3.0)
+    start = weights(model).reshape(3, 3).requires_grad_(True)
+    loss = nn.functional.cross_entropy(x @ start.T, labels) + 9 / 2 * start.square().sum() / 40
+    (gradient,) = torch.autograd.grad(loss, start)
+    config = Training(epochs=1, batch_size=40, learning_rate=0.1)
+    fit(model, Standard(), (x, labels), config=config, progress=False,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1))  # fmt: skip
+    torch.testing.assert_close(weights(model).reshape(3, 3), (start - 0.1 * gradient).detach(), atol=1e-6, rtol=1e-5)
+
+
+class Pairs(Dataset):
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        x, labels = data()
+        return x[index], int(labels[index])
+
+
+def test_a_dataset_is_as_good_as_tensors() -> None:
+    from_tensors, from_dataset = posterior(), posterior()
+    fit(from_tensors, Standard(), data(), data(), utility=UTILITY, config=QUICK, progress=False)
+    fit(from_dataset, Standard(), Pairs(), DatasetExamples(Pairs()), utility=UTILITY, config=QUICK, progress=False)
+    torch.testing.assert_close(weights(from_tensors), weights(from_dataset))
+
+
+def test_example_weights_reach_the_loss() -> None:
+    x, labels = data()
+    even, zero_first = posterior(), posterior()
+    fit(even, Standard(), (x, labels), config=QUICK, progress=False)
+    fit(zero_first, Standard(), (x, labels, (labels != 0).float()), config=QUICK, progress=False)
+    shares = [model.draw(20, 0)(x).mean_probs()[:, 0].mean() for model in (even, zero_first)]
+    assert shares[1] < shares[0] - 0.05
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, progress=False)
+    assert read_tensors(file)[1]["run"]["epochs"] == 6
+    with pytest.raises(StakesError, match="expected the checkpoint of a run with"):
+        fit(posterior(), Standard(), data(), config=QUICK, seed=5, checkpoint=file, resume=True, progress=False)
+    other = MCDropout(MLP(3, 3, hidden=(9,), dropout=0.2))
+    with pytest.raises(StakesError, match="another network"):
+        fit(other, Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(StakesError, match="damaged"):
+        fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epochs": 0}, "epochs"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"learning_rate": 0.0}, "learning rate"),
+        ({"learning_rate": float("inf")}, "learning rate"),
+        ({"schedule": "linear"}, "'linear'"),
+        ({"validate_every": 0}, "validate_every"),
+        ({"select": "accuracy"}, "'accuracy'"),
+    ],
+)
+def test_impossible_settings_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(StakesError, match=words):
+        Training(**options)
+
+
+def test_what_cannot_be_trained_is_refused() -> None:
+    with pytest.raises(StakesError, match="utility="):
+        fit(posterior(), Standard(), data(), data(), config=QUICK, progress=False)
+    with pytest.raises(StakesError, match="a label for each"):
+        fit(posterior(), Standard(), (torch.zeros(3, 3), torch.zeros(2).long()), config=QUICK, progress=False)
+    with pytest.raises(StakesError, match="int64"):
+        fit(posterior(), Standard(), (torch.zeros(3, 3), torch.zeros(3)), config=QUICK, progress=False)
+    x, labels = data()
+    with pytest.raises(StakesError, match="lower learning rate"):
+        fit(posterior(), Standard(), (x * torch.nan, labels), config=QUICK, progress=False)
+
+
+def test_the_batch_size_grows_with_the_data() -> None:
+    assert [Training().batch(count) for count in (10, 150, 5000, 10**6)] == [32, 32, 64, 256]
+    assert Training(batch_size=7).batch(10**6) == 7
+
+
+def test_one_cpu_without_fabric_trains_as_with_it() -> None:
+    plain, wrapped = posterior(), posterior()
+    settings = {"utility": UTILITY, "config": QUICK, "progress": False}
+    alone = fit(plain, LossCalibrated(UTILITY), data(), data(30), **settings)
+    carried = fit(wrapped, LossCalibrated(UTILITY), data(), data(30), precision="32-true", **settings)
+    assert torch.equal(weights(plain), weights(wrapped))
+    assert alone == carried
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+@pytest.mark.parametrize("refresh", ["step", "epoch"])
+def test_training_in_other_precisions(precision: str, refresh: str) -> None:
+    objective = LossCalibrated(UTILITY, refresh=refresh)
+    history = fit(
+        posterior(), objective, data(), data(30), utility=UTILITY, config=QUICK, precision=precision, progress=False
+    )
+    assert history.best_utility is not None
+    assert history.best_utility > -30  # deciding at random costs 33
+
+
+def test_gradients_from_elsewhere_do_not_count() -> None:
+    clean, used = posterior(), posterior()
+    (1000 * used.kl()).backward()
+    for model in (clean, used):
+        fit(model, Standard(), data(), config=QUICK, progress=False)
+    assert torch.equal(weights(clean), weights(used))
+
+
+def test_training_on_one_cpu_does_not_wait_for_fabric_to_be_imported() -> None:
+    script = (
+        "import sys, torch; from stakes import MLP, MCDropout, Standard, Training, fit\n"
+        "data = torch.randn(20, 2), torch.zeros(20).long()\n"
+        "fit(MCDropout(MLP(2, 2, hidden=(4,), dropout=0.1)), Standard(), data, config=Training(epochs=1))\n"
+        "print('lightning_fabric' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+TWO_PROCESSES = """
+import torch
+from stakes import LossCalibrated, MCDropout, MLP, Training, Utility, fit
+
+torch.set_num_threads(1)
+labels = torch.arange(81) % 3
+x = torch.eye(3)[labels] + 0.3 * torch.randn(81, 3, generator=torch.Generator().manual_seed(0))
+torch.manual_seed(0)
+posterior = MCDropout(MLP(3, 3, hidden=(16,), dropout=0.1))
+utility = Utility.diagonal("abc")
+history = fit(posterior, LossCalibrated(utility, refresh="running"), (x, labels), (x, labels), utility=utility,
+              config=Training(epochs=25, batch_size=16, learning_rate=0.02), devices=2, strategy="ddp", progress=False)
+total = sum(float(p.detach().double().sum()) for p in posterior.parameters())
+print(f"rank {torch.distributed.get_rank()} utility {history.best_utility:.4f} weights {total:.10f}", flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_train_one_model(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TWO_PROCESSES)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
+    found = sorted(re.findall(r"rank (\d) utility (\d\.\d{4}) weights (-?\d+\.\d{10})", done.stdout))
+    assert [rank for rank, _, _ in found] == ["0", "1"], done.stderr[-2000:]
+    assert found[0][1:] == found[1][1:]
+    assert float(found[0][1]) > 0.95
