@@ -71,7 +71,7 @@ def prepare(task: TableTask) -> PreparedTable:
         raise StakesError(f"{task.data}: expected columns to learn from beside the target, but none is left")
     check_classes(labels, utility.outcomes, task.target)
     rows = np.arange(len(frame))
-    groups = duplicate_groups(frame.to_numpy(dtype=object))
+    groups = duplicate_groups(frame)
     if isinstance(task.test, Path):
         test_frame, test_labels = _labelled(task.test, task, utility)
         held_out = np.arange(len(test_frame))
