@@ -12,38 +12,10 @@ from stakes.decisions import RULES, Rule, decide
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
-from stakes.seeds import derive
-from stakes.training.examples import TensorExamples
 from stakes.utility import Utility
 
-REFERENCE = "boosting"  # what a user would otherwise pick; reported, never saved
+REFERENCE = "boosting"
 _AVERAGED = ("cost", "accuracy", "nll", "ece")
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """What is to be decided: examples split in three, and the utility. Only ``train`` is learnt from."""
-
-    train: TensorExamples
-    validation: TensorExamples | None
-    test: TensorExamples
-    utility: Utility
-
-
-def boosted_probs(problem: Problem, seed: int) -> torch.Tensor:
-    """(N, C) what scikit-learn's gradient boosting says of the test set, stopped early on the same validation set."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    train, validation = problem.train, problem.validation
-    model = HistGradientBoostingClassifier(
-        random_state=derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=500
-    )
-    held_out = {} if validation is None else {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
-    model.fit(train.x.numpy(), train.labels.numpy(), **held_out)
-    known = model.predict_proba(problem.test.x.numpy())
-    probs = np.zeros((len(known), len(problem.utility.outcomes)), dtype=np.float64)
-    probs[:, model.classes_] = known
-    return torch.from_numpy(probs).float()
 
 
 # Scores --------------------------------------------------------------------------------------------
@@ -154,8 +126,7 @@ class Comparison:
 def summarise(runs: Sequence[Run], labels: torch.Tensor, utility: Utility, seed: int) -> Comparison:
     """Intervals over test examples (and seeds), and paired differences to standard with optimal decisions."""
     models = list(dict.fromkeys(run.model for run in runs))
-    trained = [model for model in models if model != REFERENCE]
-    reference = "standard" if "standard" in models else trained[0]
+    reference = "standard" if "standard" in models else models[0]
     worth = {(model, rule): _utilities(runs, model, rule, labels, utility) for model in models for rule in RULES}
     held_against = worth[reference, "optimal"]
     scores = [row for run in runs for row in score_run(run, labels, utility)]
@@ -168,7 +139,7 @@ def summarise(runs: Sequence[Run], labels: torch.Tensor, utility: Utility, seed:
         rows.append(
             Row(model, rule, metrics.bootstrap(values, seed=seed), seeds=len(values), difference=difference, **mean)
         )
-    chosen, why = _choose(runs, trained)
+    chosen, why = _choose(runs, models)
     return Comparison(tuple(rows), reference, chosen, why)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from stakes.errors import StakesError
 from stakes.objectives import LossCalibrated, Objective, Weighted
-from stakes.tables.models import Method, method
+from stakes.tables.models import NetworkModel, model
 from stakes.utility import Utility
 
 PROTOCOLS = ("fair", "authors")
@@ -23,7 +23,7 @@ def groups(seeds: int, together: int) -> list[range]:
     return [range(first, min(first + together, seeds)) for first in range(0, seeds, together)]
 
 
-def paper_method(name: str, protocol: str, weights: Sequence[float], samples: int, warmup: int) -> Method:
+def paper_method(name: str, protocol: str, weights: Sequence[float], samples: int, warmup: int) -> NetworkModel:
     """A method as an experiment uses it: with the paper's class weights, and decisions as the protocol takes them.
 
     The fair one takes them at every step (Algorithm 1), and lets the likelihood lead in the first ``warmup`` steps;
@@ -39,5 +39,6 @@ def paper_method(name: str, protocol: str, weights: Sequence[float], samples: in
         return LossCalibrated(utility, samples=samples, warmup=warmup)
 
     changed = {"weighted": weighted, "calibrated": calibrated, "noise+calibrated": calibrated}
-    found = method(name)
+    found = model(name)
+    assert isinstance(found, NetworkModel)
     return replace(found, objective=changed.get(name, found.objective))

@@ -15,10 +15,10 @@ from stakes.decisions import RULES
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
-from stakes.tables.models import METHODS
+from stakes.tables.models import MODELS, NetworkModel
 
 Row = dict[str, Any]
-ALL_METHODS = tuple(known.name for known in METHODS)
+ALL_METHODS = tuple(known.name for known in MODELS if isinstance(known, NetworkModel))
 PAPER_METHODS = ("standard", "weighted", "calibrated")
 
 

@@ -41,15 +41,17 @@ _VECTORS = _NODES | {
 
 
 class BoostedTrees(Predictor):
-    """Trees as arrays, with ``inputs`` features. Every index is checked, for arrays may come from a stranger.
+    """Trees as arrays, for inputs of so many ``features``. Every index is checked, for arrays may come from a stranger.
 
     >>> trees = BoostedTrees.fit(train, validation, classes=3, seed=0)  # doctest: +SKIP
     >>> decide(trees(x), utility)  # doctest: +SKIP
     """
 
-    def __init__(self, arrays: Mapping[str, Tensor], inputs: int) -> None:
-        _check(arrays, inputs)
-        self.arrays, self.inputs = {name: arrays[name] for name in _VECTORS}, inputs
+    features: int
+
+    def __init__(self, arrays: Mapping[str, Tensor], features: int) -> None:
+        _check(arrays, features)
+        self.arrays, self.features, self.classes = dict(arrays), features, len(arrays["known"])
         self._nodes = list(zip(*(self.arrays[name].tolist() for name in _NODES), strict=True))
 
     @classmethod
@@ -85,9 +87,9 @@ class BoostedTrees(Predictor):
         return trees
 
     def probs(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """``(B, C)`` the probabilities of rows ``(B, inputs)``; NaN is a missing value."""
-        if x.ndim != 2 or x.shape[1] != self.inputs:
-            raise StakesError(f"expected rows of {self.inputs} features, but got inputs of shape {x.shape}")
+        """``(B, C)`` the probabilities of rows ``(B, features)``; NaN is a missing value."""
+        if x.ndim != 2 or x.shape[1] != self.features:
+            raise StakesError(f"expected rows of {self.features} features, but got inputs of shape {x.shape}")
         # The largest number stands for infinity, here as in thresholds.
         scores = self._scores(np.minimum(x.T, np.finfo(np.float64).max, dtype=np.float64, order="C"))
         if len(scores) == 1:
@@ -132,17 +134,14 @@ class BoostedTrees(Predictor):
         return Footprint(1, 2**21 // BLOCK_ROWS)
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": "trees", "inputs": self.inputs, "outputs": len(self.arrays["known"])}
+        return {"features": self.features}
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.arrays)
 
     @classmethod
     def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
-        trees = cls(tensors, spec["inputs"])
-        if trees.spec() != dict(spec):
-            raise StakesError(f"damaged, expected trees with {spec['outputs']} outputs, but they are not")
-        return trees
+        return cls(tensors, spec["features"])
 
 
 def _arrays(model: Any, known: Tensor) -> dict[str, Tensor]:
@@ -171,7 +170,7 @@ def _arrays(model: Any, known: Tensor) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array.copy()).to(_VECTORS[name]) for name, array in arrays.items()}
 
 
-def _check(arrays: Mapping[str, Tensor], inputs: int) -> None:
+def _check(arrays: Mapping[str, Tensor], features: int) -> None:
     """Refuse arrays that are not trees: a walk down them must end, in a leaf of its own tree."""
     if {name: (tensor.dtype, tensor.ndim) for name, tensor in arrays.items()} != {
         name: (dtype, 1) for name, dtype in _VECTORS.items()
@@ -192,8 +191,8 @@ def _check(arrays: Mapping[str, Tensor], inputs: int) -> None:
         raise _damaged("finite thresholds and values", "some that are not")
     inner = ~arrays["leaf"]
     feature, left, right = (arrays[name][inner] for name in ("feature", "left", "right"))
-    if type(inputs) is not int or (feature < 0).any() or (feature >= inputs).any():
-        raise _damaged(f"features of {inputs}", "others")
+    if type(features) is not int or (feature < 0).any() or (feature >= features).any():
+        raise _damaged(f"features below {features}", "others")
     node = torch.arange(count)
     end = torch.cat([start[1:], torch.tensor([count])])[torch.searchsorted(start, node, right=True) - 1]
     children = torch.cat([left, right])

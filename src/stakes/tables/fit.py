@@ -20,21 +20,12 @@ from stakes._io.parallel import Report, side_by_side
 from stakes._io.tensors import write_tensors
 from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning, listing
-from stakes.evaluation.comparison import (
-    REFERENCE,
-    Comparison,
-    Problem,
-    Run,
-    best_run,
-    boosted_probs,
-    score_run,
-    summarise,
-)
+from stakes.evaluation.comparison import Comparison, Run, best_run, score_run, summarise
 from stakes.saved_model import SavedModel
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
 from stakes.tables.folder import RunFolder
-from stakes.tables.models import Recipe, method, train_model
+from stakes.tables.models import Problem, Recipe, model
 from stakes.tables.read import read_table
 from stakes.tables.run import Cases, read_runs
 from stakes.tables.split import duplicate_groups, split
@@ -42,7 +33,7 @@ from stakes.tables.task import Fit, TableTask, check
 from stakes.tables.values import check_classes, encode_labels
 from stakes.training.config import Epoch
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 FEW_ROWS = 5
 
@@ -56,6 +47,7 @@ class PreparedTable:
     """The table as a problem, and the encoder that made it one."""
 
     problem: Problem
+    test: TensorExamples
     encoder: TableEncoder
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
@@ -86,16 +78,14 @@ def prepare(task: TableTask) -> PreparedTable:
         return TensorExamples(torch.from_numpy(encoder.transform(part)), torch.from_numpy(values))
 
     problem = Problem(
-        examples(frame.iloc[train], labels[train]),
-        examples(frame.iloc[validation], labels[validation]),
-        examples(test_frame, test_labels),
-        utility,
+        examples(frame.iloc[train], labels[train]), examples(frame.iloc[validation], labels[validation]), utility
     )
+    test = examples(test_frame, test_labels)
     check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
     for part, values in (("validation", labels[validation]), ("test", test_labels)):
         _warn_of_few(part, values, utility)
     counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
-    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
+    return PreparedTable(problem, test, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
 
 
 def fit_table(
@@ -127,17 +117,15 @@ def fit_table(
     return _conclude(read_runs(folder, task.fits()), prepared, folder, task.seed)
 
 
-def _warn_of_few(part: str, labels: Any, utility: Utility) -> None:
+def _warn_of_few(part: str, labels: Any, utility: TableUtility) -> None:
     counts = np.bincount(labels, minlength=len(utility.outcomes))
     few = [f"{name} {count}" for name, count in zip(utility.outcomes, counts, strict=True) if count < FEW_ROWS]
     if few:
-        message = (
-            f"the {part} rows have few cases of some outcomes ({', '.join(few)}): what is said of them is uncertain"
-        )
+        message = f"the {part} rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
         warnings.warn(message, StakesWarning, stacklevel=3)
 
 
-def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:
+def _labelled(path: Path, task: TableTask, utility: TableUtility) -> tuple[pd.DataFrame, Any]:
     """The columns beside the target, and the encoded labels, of a file."""
     frame = read_table(path)
     target = _present(path, [task.target], frame)
@@ -163,50 +151,24 @@ class _Worker:
 
     def __call__(self, fit: Fit, report: Report) -> Fit:
         report("started")
-        problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
-        if fit.model == REFERENCE:
-            self._finish(fit, {"probs": boosted_probs(problem, fit.seed)}, None)
-            return fit
-        checkpoint = place / "checkpoint.safetensors"
-        posterior, history = train_model(
-            method(fit.model),
-            self.recipe,
-            problem.train,
-            problem.validation,
-            problem.utility,
-            fit.seed,
-            checkpoint=checkpoint,
-            progress=report,
-        )
-        shutil.rmtree(place / "model", ignore_errors=True)
-        seed = derive(fit.seed, "predict")
+        problem, folder = self.prepared.problem, self.folder.run(fit.model, fit.seed)
+        checkpoint = folder / "checkpoint.safetensors"
+        trained = model(fit.model).train(problem, self.recipe, fit.seed, checkpoint, report)
+        shutil.rmtree(folder / "model", ignore_errors=True)
         notes = {**self.notes, "model": fit.model, "seed": fit.seed}
-        SavedModel(posterior, problem.utility, self.prepared.encoder, self.recipe.samples, seed, notes).save(
-            place / "model"
-        )
-        details = {"epochs": len(history.epochs), "best_epoch": history.best}
-        decisions = decide(posterior.draw(self.recipe.samples, seed)(problem.test.x), problem.utility)
-        said = {"probs": decisions.probs}
+        SavedModel(trained.predictor, problem.utility, self.prepared.encoder, notes).save(folder / "model")
+        decisions = decide(trained.predictor(self.prepared.test.x), problem.utility)
+        predictions = {"probs": decisions.probs}
         if decisions.margin_error is not None:  # of the costs as they are: the draws themselves are not kept
-            said["margin_error"] = decisions.margin_error
-        self._finish(fit, said, history.best_utility, details)
+            predictions["margin_error"] = decisions.margin_error
+        metadata = {"validation_utility": trained.validation_utility, "details": dict(trained.details)}
+        write_tensors(self.folder.predictions_file(fit.model, fit.seed), predictions, metadata)
         checkpoint.unlink(missing_ok=True)
         return fit
 
-    def _finish(
-        self,
-        fit: Fit,
-        said: Mapping[str, torch.Tensor],
-        validation: float | None,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
-        metadata = {"validation_utility": validation, "details": details or {}}
-        write_tensors(self.folder.predictions_file(fit.model, fit.seed), said, metadata)
-
 
 def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:
-    problem = prepared.problem
-    labels, utility = problem.test.labels, problem.utility
+    labels, utility = prepared.test.labels, prepared.problem.utility
     comparison = summarise(runs, labels, utility, seed)
     best = best_run(runs, comparison.chosen)
     with atomic_directory(folder.model) as temporary:

@@ -13,7 +13,7 @@ from stakes.paper.protocols import checked_protocol, groups, paper_method
 from stakes.paper.scoring import rows_of
 from stakes.paper.sweep import ALL_METHODS, Cell, Row
 from stakes.posteriors.base import Posterior
-from stakes.tables.models import Method, Recipe, method, predict, train_models
+from stakes.tables.models import NetworkModel, Recipe, model, predict, train_models
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import Utility
@@ -56,7 +56,7 @@ class Diagnosis:
 
     def check(self) -> None:
         for name in self.methods:
-            method(name)
+            model(name)
 
     def cells(self) -> list[Cell]:
         return [
@@ -92,7 +92,7 @@ class Diagnosis:
             rows += rows_of(cell, seed, probs, test.labels, utility, **extra)
         return rows
 
-    def _method(self, name: str) -> Method:
+    def _method(self, name: str) -> NetworkModel:
         weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
         return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
 

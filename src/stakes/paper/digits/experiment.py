@@ -16,7 +16,7 @@ from stakes.paper.noise import redraw_uniformly
 from stakes.paper.protocols import checked_protocol, groups, paper_method
 from stakes.paper.scoring import rows_of
 from stakes.paper.sweep import ALL_METHODS, Cell, Row
-from stakes.tables.models import Method, Recipe, method, predict, train_models
+from stakes.tables.models import NetworkModel, Recipe, model, predict, train_models
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import Utility
@@ -60,7 +60,7 @@ class Digits:
 
     def check(self) -> None:
         for name in self.methods:
-            method(name)
+            model(name)
         _parts(self.data)
 
     def cells(self) -> list[Cell]:
@@ -99,7 +99,7 @@ class Digits:
             rows += rows_of(cell, seed, probs, test.labels, utility, best_epoch=history.best)
         return rows
 
-    def _method(self, name: str) -> Method:
+    def _method(self, name: str) -> NetworkModel:
         weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
         return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
 
