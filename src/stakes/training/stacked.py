@@ -117,7 +117,7 @@ class Stack(Posterior):
         raise StakesError("a stack only learns: draw from one of its members")
 
     def settings(self) -> dict[str, Any]:
-        return {"members": [member.spec() for member in self.members]}
+        return {"members": [member.settings() for member in self.members]}
 
     def _each(self, run: Callable[[Posterior, Tensor], Tensor], x: Tensor, x_axis: int, out_axis: int) -> Tensor:
         """``run`` of every member and its slice of ``x``."""
@@ -145,7 +145,7 @@ class _Template(nn.Module):
 
 def _check(members: Sequence[Posterior]) -> None:
     shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
-    specs = {repr((member.spec(), member.likelihood.spec())) for member in members}
+    specs = {repr((type(member), member.settings(), member.likelihood.spec())) for member in members}
     if len(shapes) != 1 or len(specs) != 1:
         raise StakesError(f"expected posteriors of one kind to stack, but got {len(specs) * len(shapes)} kinds")
     if any(isinstance(layer, _BatchNorm) for layer in members[0].modules()):
