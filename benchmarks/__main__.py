@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import bounds
 from benchmarks.timing import Claim
-from stakes._io.threads import one_thread
+from stakes._io.parallel import one_thread
 from stakes.report.tables import markdown_table
 
 MODULES = (

@@ -16,7 +16,8 @@ from stakes.posteriors import registry as families
 from stakes.posteriors.base import Posterior
 from stakes.training.config import Epoch, History, Training
 from stakes.training.examples import TensorExamples
-from stakes.training.fit import fit, fit_together
+from stakes.training.fit import fit
+from stakes.training.stacked import fit_together
 from stakes.utility import Utility
 
 Noise = float | Literal["learnt"] | None
