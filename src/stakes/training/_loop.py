@@ -174,7 +174,8 @@ def score(
     """The mean utility of the optimal decisions, and the mean NLL of the observed labels, by example weight."""
     utility.require_examples(len(examples))
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
-    total, surprise, mass = 0.0, 0.0, 0.0
+    total, mass = 0.0, 0.0
+    nll: float | None = 0.0
     for batch in examples.in_order(batch_size):
         utility_of_batch = utility.rows(batch.positions)
         outcomes = draws(batch.x).mixture()
@@ -185,9 +186,9 @@ def score(
         weights = torch.ones(len(labels)) if batch.weights is None else batch.weights
         weights = weights.reshape(-1, *[1] * (labels.ndim - 1)).expand(labels.shape).double()
         total += float((weights * worth).sum())
-        surprise += math.nan if log_prob is None else -float((weights * log_prob.detach().cpu()).sum())
+        nll = None if nll is None or log_prob is None else nll - float((weights * log_prob.detach().cpu()).sum())
         mass += float(weights.sum())
-    return total / mass, None if math.isnan(surprise) else surprise / mass
+    return total / mass, None if nll is None else nll / mass
 
 
 class _BatchLoss(nn.Module):

@@ -41,13 +41,16 @@ class Examples(ABC):
 
 
 class TensorExamples(Examples):
-    """``x`` and integer ``labels`` in memory, with an optional weight for each example."""
+    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example."""
 
     def __init__(self, x: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         if len(x) != len(labels) or len(x) == 0:
             raise StakesError(f"expected a label for each of at least one example, but got {len(x)} and {len(labels)}")
-        if labels.dtype != torch.int64:
-            raise StakesError(f"expected labels as int64 class numbers, but got {labels.dtype}: use labels.long()")
+        if labels.dtype != torch.int64 and not labels.is_floating_point():
+            raise StakesError(
+                f"expected labels as int64 class numbers, or as floating-point amounts, but got {labels.dtype}: "
+                "use labels.long()"
+            )
         if weights is not None and weights.shape != (len(x),):
             raise StakesError(f"expected a weight for each of {len(x)} examples, but got {tuple(weights.shape)}")
         self.x, self.labels, self.weights = x, labels, weights
