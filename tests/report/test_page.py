@@ -21,7 +21,7 @@ from stakes.report import explorer
 from stakes.report.outcomes import within_error
 from stakes.report.table_run import write_report
 from stakes.report.words import number, numbers, span
-from stakes.tables.folder import RunFolder
+from stakes.tables.run import RunFolder
 from stakes.tables.run import TableResult
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")

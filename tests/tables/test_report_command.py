@@ -35,7 +35,7 @@ def test_the_report_is_made_again_without_the_data(
 
 def test_a_case_is_known_by_its_row_in_the_file(run_folder: Path, patients: Path) -> None:
     """The rows under the header, counted from 1, hold the outcomes that were tested on."""
-    from stakes.tables.folder import RunFolder
+    from stakes.tables.run import RunFolder
     from stakes.tables.run import Cases
 
     cases = Cases.read(RunFolder(run_folder))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from stakes import seeds
@@ -21,6 +22,17 @@ from stakes.utility import Utility
 
 Noise = float | Literal["learnt"] | None
 LEARNT_NOISE_START = 0.05
+REFERENCE = "boosting"  # what a user would otherwise pick; reported, never saved
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be decided: examples split in three, and the utility. Only ``train`` is learnt from."""
+
+    train: TensorExamples
+    validation: TensorExamples | None
+    test: TensorExamples
+    utility: Utility
 
 
 @dataclass(frozen=True)
@@ -139,3 +151,19 @@ def _posterior(chosen: Method, recipe: Recipe, train: TensorExamples, utility: U
 def predict(posterior: Posterior, x: torch.Tensor, samples: int, seed: int) -> torch.Tensor:
     """(N, C) the mean predictive of the draws that belong to ``seed``."""
     return posterior.draw(samples, seeds.derive(seed, "predict"))(x).mean_probs()
+
+
+def boosted_probs(problem: Problem, seed: int) -> torch.Tensor:
+    """(N, C) what scikit-learn's gradient boosting says of the test set, stopped early on the same validation set."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    train, validation = problem.train, problem.validation
+    model = HistGradientBoostingClassifier(
+        random_state=seeds.derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=500
+    )
+    held_out = {} if validation is None else {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
+    model.fit(train.x.numpy(), train.labels.numpy(), **held_out)
+    known = model.predict_proba(problem.test.x.numpy())
+    probs = np.zeros((len(known), len(problem.utility.outcomes)), dtype=np.float64)
+    probs[:, model.classes_] = known
+    return torch.from_numpy(probs).float()

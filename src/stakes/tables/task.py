@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from stakes.errors import StakesError, listing
-from stakes.evaluation.comparison import REFERENCE
 from stakes.networks.mlp import MLP
 from stakes.posteriors import registry as families
-from stakes.tables.models import Recipe, method
+from stakes.tables.models import REFERENCE, Recipe, method
 
 CHECKPOINT_SECONDS = 1.0  # a checkpoint of a network for tables takes milliseconds
 
