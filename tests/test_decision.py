@@ -86,10 +86,9 @@ def test_segmentations_are_just_more_axes() -> None:
 def test_a_table_for_each_example(middle: tuple[int, ...]) -> None:
     tables = np.random.default_rng(1).normal(size=(4, 3, 2))
     probs = torch.rand(4, *middle, 2, dtype=torch.float64).softmax(-1)
-    together = named(tables).expected(Outcomes(probs))
+    together = expected_utility(probs, named(tables))
     for example, table in enumerate(tables):
-        alone = named(table).expected(Outcomes(probs[example : example + 1]))[0]
-        torch.testing.assert_close(together[example], alone)
+        torch.testing.assert_close(together[example], expected_utility(probs[example : example + 1], named(table))[0])
 
 
 def test_any_classifiers_probabilities_will_do() -> None:
