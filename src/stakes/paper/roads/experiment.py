@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from stakes import seeds
 from stakes._io.parallel import Report
-from stakes.decisions import RULES, decide, expected_utility
+from stakes.decisions import RULES, decide
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.likelihoods import Categorical
 from stakes.networks.segnet import SegNet
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
+from stakes.outcomes import Outcomes
 from stakes.paper.protocols import checked_protocol
 from stakes.paper.roads.data import CLASSES, RoadExamples, check_roads, read_roads
 from stakes.paper.sweep import PAPER_METHODS, Cell, Row
@@ -222,7 +223,7 @@ def _maps(draws: Draws, test: RoadExamples) -> dict[str, dict[str, str]]:
     found = {}
     for name, place in _shown_images(test):
         probs = draws(next(test.batches(torch.tensor([place]), 1)).x).mean_probs()[0]
-        worth = expected_utility(probs, road_utility())[..., CLASSES.index(name)] / RIGHT
+        worth = road_utility().expected(Outcomes(probs))[..., CLASSES.index(name)] / RIGHT
         pictures = {
             "image": test.images[place].permute(1, 2, 0),
             "truth": 255 * (test.labels[place] == CLASSES.index(name)),
