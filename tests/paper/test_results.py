@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stakes.paper import published
+XX
 from stakes.paper.diagnosis.experiment import Diagnosis
 from stakes.paper.digits.experiment import Digits
 from stakes.paper.report import tables

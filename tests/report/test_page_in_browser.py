@@ -353,7 +353,7 @@ def test_an_edit_of_ten_thousand_rows_is_drawn_within_a_tenth_of_a_second(
 
 
 def test_a_file_of_an_experiment_opens_as_well(opened: Callable[..., Any], tmp_path: Path) -> None:
-    from stakes.paper.page import write_experiment_page
+    from stakes.paper.report import write_experiment_page
     from stakes.paper.sweep import Result
 
     dot = base64.b64decode(
