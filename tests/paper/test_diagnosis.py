@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from stakes.paper.noise import redraw_uniformly
 
 from stakes import StakesError, Utility
 from stakes.paper.diagnosis import data as diagnosis
-from stakes.paper.noise import redraw_uniformly
 
 
 def test_patients_are_their_class_plus_noise() -> None:

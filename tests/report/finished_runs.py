@@ -13,8 +13,7 @@ from stakes._io.files import write_json, write_text
 from stakes._io.tensors import write_tensors
 from stakes.decisions import decide
 from stakes.evaluation.comparison import Run, score_run, summarise
-from stakes.tables.run import RunFolder
-from stakes.tables.run import Cases
+from stakes.tables.run import Cases, RunFolder
 from stakes.tables.task import TableTask
 
 UTILITY = Utility.from_costs(

@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 import torch
 from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, three_models
+from stakes.report.outcomes import within_error
+from stakes.report.table_run import write_report
 
 from stakes import StakesError, Utility
 from stakes.decisions import decide
 from stakes.evaluation import metrics
 from stakes.report import explorer
-from stakes.report.outcomes import within_error
-from stakes.report.table_run import write_report
 from stakes.report.words import number, numbers, span
-from stakes.tables.run import RunFolder
-from stakes.tables.run import TableResult
+from stakes.tables.run import RunFolder, TableResult
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
 

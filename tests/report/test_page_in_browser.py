@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from finished_runs import NUMBERS_START, UTILITY, finished_run, python_says, random_probs, three_models
+from stakes.report.table_run import write_report
 
 from stakes import Utility
-from stakes.report.table_run import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright to drive a browser")
 CHROMIUM = shutil.which("chromium")

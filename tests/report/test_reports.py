@@ -9,13 +9,13 @@ import pytest
 import torch
 from finished_runs import finished_run
 from rich.console import Console
+from stakes.report.table_run import write_report
 
 from stakes import Utility
 from stakes.cli.console import print_comparison, verdict
 from stakes.cli.progress import fits_progress
 from stakes.evaluation.comparison import Comparison, Run, summarise
 from stakes.paper import figures
-from stakes.report.table_run import write_report
 from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from patient_tables import TINY
+from stakes.tables.command import command
 
 from stakes.cli import main as cli
-from stakes.tables.command import command
 from stakes.tables.task import TableTask
 
 
@@ -35,8 +35,7 @@ def test_the_report_is_made_again_without_the_data(
 
 def test_a_case_is_known_by_its_row_in_the_file(run_folder: Path, patients: Path) -> None:
     """The rows under the header, counted from 1, hold the outcomes that were tested on."""
-    from stakes.tables.run import RunFolder
-    from stakes.tables.run import Cases
+    from stakes.tables.run import Cases, RunFolder
 
     cases = Cases.read(RunFolder(run_folder))
     lines = patients.read_text(encoding="utf-8").splitlines()

@@ -12,8 +12,8 @@ import pytest
 from patient_tables import COSTS, HEADER, patient_rows, write_csv
 
 from stakes.tables import fit as fitting
-from stakes.tables.run import RunFolder
 from stakes.tables.models import Recipe
+from stakes.tables.run import RunFolder
 from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch, Training
 

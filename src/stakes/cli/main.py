@@ -135,7 +135,8 @@ def fit(
         int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_FITTING)
     ] = _TRAINING.epochs,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_FITTING)
+        int | None,
+        typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_FITTING),
     ] = _TRAINING.patience,
     batch_size: Annotated[
         int | None,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from stakes.decisions import RULES, Rule, decide
 from stakes.evaluation import metrics
-from stakes.evaluation.metrics import Counts, Interval
-from stakes.utility import Utility
+from stakes.evaluation.metrics import Interval
+from stakes.utility import TableUtility
+from stakes.utility.table import Counts
 
 _SCORES = ("utility", "cost", "regret", "claimed_utility", "accuracy", "nll", "brier", "ece")
 _AVERAGED = ("cost", "accuracy", "nll", "ece")
@@ -75,7 +76,7 @@ class Scored:
         return cls(predictions, fields["rule"], choice, margin, utilities.numpy(), counts, scores)
 
 
-def score(predictions: Predictions, labels: Tensor, utility: Utility) -> list[Scored]:
+def score(predictions: Predictions, labels: Tensor, utility: TableUtility) -> list[Scored]:
     """Decide under each rule and score the decisions. Everything that is reported of a model comes from here."""
     probs = predictions.probs
     calibration = {
@@ -156,7 +157,7 @@ class Comparison:
     def is_chosen(self, row: Row) -> bool:
         return (row.model, row.rule) == (self.chosen, "optimal")
 
-    def to_dict(self, utility: Utility) -> dict[str, Any]:
+    def to_dict(self, utility: TableUtility) -> dict[str, Any]:
         return {
             "unit": utility.unit,
             "outcomes": list(utility.outcomes),

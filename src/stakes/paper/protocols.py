@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from stakes.errors import StakesError, listing
-from stakes.evaluation.comparison import Run, score_run
+from stakes.evaluation.comparison import Predictions, score
 from stakes.objectives import LossCalibrated, Objective, Weighted
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
 from stakes.tables.models import Method, method
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 PROTOCOLS = ("fair", "authors")
 DECIMALS = 6  # of the scores in rows.jsonl
@@ -69,12 +69,12 @@ def redraw_uniformly(
 
 
 def score_rows(
-    cell: Cell, seed: int, probs: torch.Tensor, labels: torch.Tensor, utility: Utility, **extra: object
+    cell: Cell, seed: int, probs: torch.Tensor, labels: torch.Tensor, utility: TableUtility, **extra: object
 ) -> list[Row]:
     """A row for each rule: utility, accuracy and calibration on the test set; confusion where the classes are few."""
     rows = []
-    for scores in score_run(Run(cell["method"], seed, probs, None), labels, utility):
-        rounded = {key: round(scores[key], DECIMALS) for key in ("utility", "accuracy", "nll", "ece")}
-        confusion = {"confusion": scores["confusion"]} if len(utility.outcomes) <= MAX_CONFUSION_CLASSES else {}
-        rows.append({**dict(cell.axes), "seed": seed, "rule": scores["rule"], **rounded, **confusion, **extra})
+    for scored in score(Predictions(cell["method"], seed, probs), labels, utility):
+        rounded = {key: round(scored.scores[key], DECIMALS) for key in ("utility", "accuracy", "nll", "ece")}
+        confusion = {"confusion": scored.counts.tolist()} if len(utility.outcomes) <= MAX_CONFUSION_CLASSES else {}
+        rows.append({**dict(cell.axes), "seed": seed, "rule": scored.rule, **rounded, **confusion, **extra})
     return rows

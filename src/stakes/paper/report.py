@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from stakes._io.files import write_text
 from stakes.decisions import RULES
@@ -15,10 +16,9 @@ from stakes.paper.diagnosis.report import diagnosis_figures, diagnosis_tables
 from stakes.paper.digits.report import digits_figures, digits_tables
 from stakes.paper.roads.report import road_figures, road_tables
 from stakes.paper.sweep import Result
-from stakes.report.html import Html, joined, page, tag
-from stakes.report.page import section, whole_body
-from stakes.report.provenance import everything, facts
-from stakes.report.tables import signed
+from stakes.report.page import render
+from stakes.report.sections import settings_text
+from stakes.report.words import interval
 
 _TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
 _FIGURES = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
@@ -52,36 +52,36 @@ def summary(result: Result) -> str:
             argmax, optimal = (result.values("utility", method=model, rule=rule, **where).mean() for rule in RULES)
             cells = [*(f"{value!s:>9}" for value in setting), f"{model:>16}", f"{argmax:.4f}", f" {optimal:.4f}"]
             if model != "standard" and "standard" in models:
-                cells.append(f" {signed(result.difference(model, 'standard', rule='optimal', **where))}")
+                gain = result.difference(model, "standard", rule="optimal", **where)
+                cells.append(f" {interval(gain, digits=4, sign=True)}")
             lines.append("  ".join(cells))
     return "\n".join(lines)
 
 
 def write_experiment_page(result: Result, folder: Path, files: Sequence[Path]) -> Path:
     """Write report.html with the figures (PNG) and tables (Markdown) in ``files``, the config and the command."""
-    title = f"The paper's {result.config['experiment']} experiment"
-    figures = [_figure(file) for file in files if file.suffix == ".png"]
-    markdown = [_render(file.read_text(encoding="utf-8")) for file in files if file.suffix == ".md"]
-    parts = {
-        "figures": ("Figures", joined(figures)),
-        "tables": ("Tables", joined(markdown)),
-        "made": ("How it was made", _made(result.config)),
-    }
-    sections = [section(key, *part) for key, part in parts.items()]
-    body = whole_body(title, {key: name for key, (name, _) in parts.items()}, sections)
-    path = folder / "report.html"
-    write_text(path, page(title, body))
+    config, path = result.config, folder / "report.html"
+    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
+    page = render(
+        "experiment.html",
+        title=f"The paper's {config['experiment']} experiment",
+        figures={
+            file.stem.replace("_", " "): f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
+            for file in files
+            if file.suffix == ".png"
+        },
+        tables=[_rendered(file.read_text(encoding="utf-8")) for file in files if file.suffix == ".md"],
+        made={
+            "facts": {"Experiment": config["experiment"], "Versions": versions},
+            "command": _command(config),
+            "settings": settings_text(config),
+        },
+    )
+    write_text(path, page)
     return path
 
 
-def _figure(file: Path) -> Html:
-    name = file.stem.replace("_", " ")
-    source = f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
-    image = Html(tag("img", src=source, alt=f"Figure: {name}").removesuffix("</img>"))
-    return tag("figure", image, tag("figcaption", name))
-
-
-def _render(markdown: str) -> Html:
+def _rendered(markdown: str) -> Markup:
     """Markdown as HTML, its headings one level below those of the page; HTML inside it is shown as text."""
     rendered = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     for old, new in (
@@ -94,19 +94,7 @@ def _render(markdown: str) -> Html:
         ("</table>", "</table></div>"),
     ):
         rendered = rendered.replace(old, new)
-    return Html(rendered)
-
-
-def _made(config: Mapping[str, Any]) -> Html:
-    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
-    return joined(
-        [
-            facts({"Experiment": config["experiment"], "Versions": versions}),
-            tag("h3", "The command"),
-            tag("pre", tag("code", _command(config))),
-            everything(config),
-        ]
-    )
+    return Markup(rendered)
 
 
 def _command(config: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from stakes.posteriors.base import Posterior
 from stakes.training.config import Epoch, History, Training
 from stakes.training.examples import TensorExamples
 from stakes.training.fit import fit, fit_together
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 Noise = float | Literal["learnt"] | None
 LEARNT_NOISE_START = 0.05
@@ -32,7 +32,7 @@ class Problem:
     train: TensorExamples
     validation: TensorExamples | None
     test: TensorExamples
-    utility: Utility
+    utility: TableUtility
 
 
 @dataclass(frozen=True)

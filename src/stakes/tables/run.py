@@ -23,7 +23,7 @@ from stakes._io.files import read_json, write_json, write_text
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.errors import StakesError
 from stakes.evaluation.comparison import Comparison, Predictions, Scored
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 _RESULTS = ("cases.safetensors", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
 _ENTRIES = ("run.json", "runs", "model", *_RESULTS, "report.html")
@@ -38,7 +38,7 @@ class Run:
     settings: Mapping[str, Any]  # of the `TableTask`
     labels: Tensor  # (N,) the outcomes of the test rows
     row_numbers: Tensor  # (N,) where they stand in their file, the first row under the header being 1
-    utility: Utility
+    utility: TableUtility
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another
     features: int
@@ -80,11 +80,14 @@ class Run:
                 Scored.from_dict(line, predictions[line["model"], line["seed"]], *decisions)
                 for line, *decisions in zip(lines, *(tensors[key] for key in _DECISIONS), strict=True)
             )
+            utility = Utility.from_dict(notes["utility"])
+            if not isinstance(utility, TableUtility):
+                raise TypeError(f"expected a table of utilities, but got a {type(utility).__name__}")
             return cls(
                 settings=read_json(folder.settings_file),
                 labels=tensors["labels"],
                 row_numbers=tensors["row_numbers"],
-                utility=Utility.from_dict(notes["utility"]),
+                utility=utility,
                 **{key: notes[key] for key in _COUNTS},
                 scored=scored,
                 comparison=Comparison.from_dict(read_json(path / "summary.json")),

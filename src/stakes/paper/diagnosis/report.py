@@ -10,7 +10,7 @@ from stakes.evaluation.metrics import bootstrap
 from stakes.paper.diagnosis import data as diagnosis
 from stakes.paper.figures import COLOURS, DASHES, figure, line_style
 from stakes.paper.sweep import Result
-from stakes.report.tables import markdown_table, shown, signed
+from stakes.report.words import interval, markdown_table
 
 # The authors' code: 2 - utility of `calibrated`, by labels redrawn of 50; 10 seeds. Its "standard" is not one: see
 # docs/REPRODUCTION.md.
@@ -151,14 +151,17 @@ def diagnosis_tables(result: Result) -> str:
         for level in levels:
             values = [2 - result.values("utility", method=name, rule=rule, corrupted=level) for name in models]
             theirs = f"{PUBLISHED[level]:.4f}" if rule == "optimal" and level in PUBLISHED else ""
-            rows.append([str(level), *(shown(bootstrap(v, seed=0), 4) for v in values), theirs])
+            rows.append([str(level), *(interval(bootstrap(v, seed=0), digits=4) for v in values), theirs])
         parts.append(markdown_table(["redrawn, of 50", *models, "authors' code: calibrated"], rows))
     others = [name for name in models if name != "standard"]
     if "standard" in models and others:
         parts.append("## Utility gained on standard, optimal decisions: paired by seed (95 % interval)")
         rows = [
             [str(level)]
-            + [signed(result.difference(name, "standard", rule="optimal", corrupted=level)) for name in others]
+            + [
+                interval(result.difference(name, "standard", rule="optimal", corrupted=level), digits=4, sign=True)
+                for name in others
+            ]
             for level in levels
         ]
         parts.append(markdown_table(["redrawn, of 50", *others], rows))

@@ -6,7 +6,7 @@ import numpy as np
 
 from stakes.paper.figures import figure, line_style
 from stakes.paper.sweep import PAPER_MODELS, Result
-from stakes.report.tables import markdown_table, signed
+from stakes.report.words import interval, markdown_table
 
 # The authors' code: 1 - utility with optimal decisions, by noise and hidden units, for the paper's models; 10 seeds.
 PUBLISHED = {
@@ -49,7 +49,11 @@ def digits_tables(result: Result) -> str:
     for noise in result.config["noise"]:
         parts.append(f"### {round(100 * noise)} % of labels redrawn")
         rows = [
-            [str(units)] + [signed(result.difference(a, b, rule="optimal", noise=noise, units=units)) for a, b in pairs]
+            [str(units)]
+            + [
+                interval(result.difference(a, b, rule="optimal", noise=noise, units=units), digits=4, sign=True)
+                for a, b in pairs
+            ]
             for units in widths
         ]
         parts.append(markdown_table(["units", *(f"{ours} on {theirs}" for ours, theirs in pairs)], rows))

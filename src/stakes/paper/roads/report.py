@@ -15,7 +15,7 @@ from stakes.paper.figures import figure
 from stakes.paper.roads.data import CLASSES
 from stakes.paper.roads.experiment import RIGHT
 from stakes.paper.sweep import PAPER_MODELS, Result
-from stakes.report.tables import markdown_table, shown, signed
+from stakes.report.words import interval, markdown_table
 
 # The paper's accuracy % and utility, by model and rule. Its argmax utility is that of deciding at random.
 PUBLISHED_TABLE_2 = {
@@ -52,10 +52,13 @@ def _table_2(result: Result) -> str:
             utilities = _by_image(result, "image_utilities", method=model, rule=rule)
             hits = _by_image(result, "image_hits", method=model, rule=rule).sum(-1)  # (seeds, images) pixels right
             pixels = np.sum(result.select(method=model, rule=rule)[0]["confusion"]) / hits.shape[1]
-            cells += [shown(bootstrap(100 * hits / pixels, seed=0), 1), shown(bootstrap(utilities, seed=0), 3)]
+            cells += [
+                interval(bootstrap(100 * hits / pixels, seed=0), digits=1),
+                interval(bootstrap(utilities, seed=0), digits=3),
+            ]
             if "standard" in models:
                 standard = _by_image(result, "image_utilities", method="standard", rule=rule)
-                gaps.append(signed(paired_difference(utilities, standard, seed=0)))
+                gaps.append(interval(paired_difference(utilities, standard, seed=0), digits=4, sign=True))
         paper = [number for rule in RULES for number in PUBLISHED_TABLE_2[model, rule]]
         rows += [[model, *cells], [f"*the paper's {model}*", *map(str, paper)]]
         gains += [[model, *gaps]] if gaps and model != "standard" else []
@@ -87,8 +90,8 @@ def _table_3(result: Result) -> str:
         ratios = np.divide(hits, unions, out=np.zeros_like(hits), where=seen)
         by_class = (ratios.sum(1) / np.maximum(seen.sum(1), 1)).mean(0)  # (C,)
         averaged = dict(zip(CLASSES, by_class, strict=True)) | {"mean": by_class.mean()}
-        every.append([shown(value, 2) for value in pooled.values()])
-        rows.append([model, *(shown(pooled[name], 2) for name in PUBLISHED_TABLE_3)])
+        every.append([interval(value, digits=2) for value in pooled.values()])
+        rows.append([model, *(interval(pooled[name], digits=2) for name in PUBLISHED_TABLE_3)])
         averages.append([model, *(f"{averaged[name]:.2f}" for name in PUBLISHED_TABLE_3)])
         paper = [values[PAPER_MODELS.index(model)] for values in PUBLISHED_TABLE_3.values()]
         averages.append([f"*the paper's {model}*", *(f"{value:.2f}" for value in paper)])
