@@ -67,7 +67,7 @@ def numbers(*values: float, sign: bool = False) -> list[str]:
     """With decimals that suit the largest of them: none from 1,000 on, two from 1 on, else three digits."""
     largest = max(abs(value) for value in values)
     digits = 0 if largest >= 1000 or largest == 0 else 2 if largest >= 1 else min(12, 2 - floor(log10(largest)))
-    return [f"{value:{'+' if sign else ''}z,.{digits}f}" for value in values]  # z: no -0.00
+    return [f"{value:{'+' if sign and value > 0 else ''}z,.{digits}f}" for value in values]  # z: no -0.00
 
 
 def number(value: float) -> str:
