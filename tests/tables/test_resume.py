@@ -18,7 +18,7 @@ from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch, Training
 
 STAKES = [sys.executable, "-c", "from stakes.cli.main import main; main()"]
-SAME = ("summary.json", "results.jsonl", "report.md", "report.html", "model/model.json", "model/weights.safetensors")
+SAME = ("summary.json", "results.jsonl", "report.html", "model/model.json", "model/weights.safetensors")
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
