@@ -112,7 +112,7 @@ def test_what_is_probably_a_mistake_is_said(table: list[list[float]], words: str
 
 
 def test_a_sound_table_raises_no_concern() -> None:
-    assert Utility.from_costs(POUNDS, NAMES, NAMES).concerns() == []
+    assert Utility.from_costs(POUNDS, NAMES, NAMES).warnings() == []
 
 
 @pytest.mark.parametrize(

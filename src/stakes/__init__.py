@@ -11,7 +11,7 @@ array(['treat'], dtype='<U9')
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stakes.decisions import Decisions, decide, expected_utility
+from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Categorical, NoisyCategorical
 from stakes.networks.mlp import MLP
@@ -51,7 +51,6 @@ __all__ = [
     "Utility",
     "Weighted",
     "decide",
-    "expected_utility",
     "fit",
 ]
 

@@ -1,11 +1,10 @@
-"""Likelihoods: from a network's output to the probability of an outcome, and of an observed label.
+"""Likelihoods: what a network's outputs say of the outcome, and of the label that was observed.
 
 The noise model lives here and only here. The likelihood of the data uses the distribution of the label
 *as it was observed*; decisions use the distribution of the outcome *as it is*.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,39 +12,77 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
+from stakes.outcomes import Outcomes
+
+CLASS_AXIS = 2  # of outputs (S, B, C, ...)
+SMALLEST_PROB = 1e-12  # of a label under a mean predictive, which may round to 0
 
 
 class Likelihood(nn.Module, ABC):
-    """What turns network outputs ``(B, C, ...)`` into log-probabilities, class last."""
-
-    def outcome_log_probs(self, logits: Tensor) -> Tensor:
-        """log p(outcome): ``(B, C, ...) -> (B, ..., C)``."""
-        return _classes_last(logits, torch.log_softmax)
-
-    def outcome_probs(self, logits: Tensor) -> Tensor:
-        """p(outcome): ``(B, C, ...) -> (B, ..., C)``."""
-        return _classes_last(logits, torch.softmax)
+    """Network outputs of S draws, ``(S, B, C, ...)``, as `Outcomes`, and as log-probabilities of labels."""
 
     @abstractmethod
-    def observed_log_probs(self, log_probs: Tensor) -> Tensor:
-        """log p(observed label), from log p(outcome): ``(..., C) -> (..., C)``."""
+    def outcomes(self, outputs: Tensor) -> Outcomes:
+        """``(S, B, C, ...) -> (S, B, ..., K)``: the outcome as it is."""
+
+    @abstractmethod
+    def log_prob(self, outputs: Tensor, labels: Tensor, outcomes: Outcomes | None = None) -> Tensor:
+        """``(S, B, C, ...), (B, ...) -> (S, B, ...)``: log p(label as it was observed).
+
+        ``outcomes`` are those of the outputs, where they are computed already.
+        """
+
+    def mixture_log_prob(self, outcomes: Outcomes, labels: Tensor) -> Tensor | None:
+        """``(B, ..., K), (B, ...) -> (B, ...)``: log p(label) under a mixture over draws; None if it has no density."""
+        return None
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:
-        """Its kind and settings in JSON types, from which `from_spec` makes it again."""
+        """Its kind and settings in JSON types, from which `from_spec` builds it again."""
 
 
 class Categorical(Likelihood):
-    """The label is the outcome."""
+    """The label is the outcome, one of C classes."""
 
-    def observed_log_probs(self, log_probs: Tensor) -> Tensor:
-        return log_probs
+    def outcomes(self, outputs: Tensor) -> Outcomes:
+        if outputs.ndim < 3 or outputs.shape[CLASS_AXIS] < 2:
+            raise StakesError(
+                "expected a network output of shape (B, C, ...) with C >= 2 classes, but got "
+                f"{tuple(outputs.shape[1:])}"
+            )
+        # Half precision gives probabilities of three digits, which do not sum to 1.
+        return Outcomes.from_logits(outputs.float() if outputs.itemsize < 4 else outputs, CLASS_AXIS)
+
+    def log_prob(self, outputs: Tensor, labels: Tensor, outcomes: Outcomes | None = None) -> Tensor:
+        log_probs = (outcomes or self.outcomes(outputs)).log_weights  # (S, B, ..., C)
+        if labels.shape != log_probs.shape[1:-1]:
+            raise StakesError(
+                f"expected labels of the shape of the predictions, {tuple(log_probs.shape[1:-1])}, "
+                f"but got {tuple(labels.shape)}"
+            )
+        return self._observed(log_probs, labels.expand(log_probs.shape[:-1]))
+
+    def mixture_log_prob(self, outcomes: Outcomes, labels: Tensor) -> Tensor:
+        return self._observed(outcomes.weights.clamp_min(SMALLEST_PROB).log(), labels)
+
+    def _observed(self, log_probs: Tensor, labels: Tensor) -> Tensor:
+        """``(..., C), (...) -> (...)``: log p(label), from log p(outcome)."""
+        try:
+            return log_probs.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        except RuntimeError:
+            raise _bad_labels(labels, log_probs.shape[-1]) from None
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "categorical"}
 
 
-class NoisyCategorical(Likelihood):
+def _bad_labels(labels: Tensor, classes: int) -> StakesError:
+    return StakesError(
+        f"expected int64 labels from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to {labels.max()}"
+    )
+
+
+class NoisyCategorical(Categorical):
     """Labels are wrong at some rate: with ``rate`` e, the label is redrawn uniformly over the C classes,
 
         p(observed = o) = (1 - e) p(outcome = o) + e / C,
@@ -67,15 +104,18 @@ class NoisyCategorical(Likelihood):
         else:
             self.register_buffer("logits", start)
 
-    def observed_log_probs(self, log_probs: Tensor) -> Tensor:
+    def _observed(self, log_probs: Tensor, labels: Tensor) -> Tensor:
         logits = self.logits.to(log_probs.dtype)
         if self.uniform:
             classes = log_probs.new_tensor(log_probs.shape[-1])
             kept, redrawn = nn.functional.logsigmoid(-logits), nn.functional.logsigmoid(logits)
-            return torch.logaddexp(kept + log_probs, redrawn - classes.log())
+            return torch.logaddexp(kept + super()._observed(log_probs, labels), redrawn - classes.log())
         if logits.shape[0] != log_probs.shape[-1]:
             raise StakesError(f"expected a noise matrix for {log_probs.shape[-1]} classes, but got {logits.shape[0]}")
-        return torch.logsumexp(log_probs.unsqueeze(-1) + logits.log_softmax(-1), dim=-2)  # (..., C, C) -> (..., C)
+        if labels.min() < 0 or labels.max() >= len(logits) or labels.is_floating_point():
+            raise _bad_labels(labels, len(logits))
+        # Only the column of the label that was observed: (..., C), where all columns would be (..., C, C).
+        return torch.logsumexp(log_probs + logits.log_softmax(-1).T[labels], -1)
 
     @property
     def rate(self) -> float:
@@ -94,21 +134,6 @@ class NoisyCategorical(Likelihood):
     def spec(self) -> dict[str, Any]:
         noise = {"rate": self.rate} if self.uniform else {"matrix": self.matrix.tolist()}
         return {"kind": "noisy", "learn": self.learn, **noise}
-
-
-def _classes_last(logits: Tensor, softmax: Callable[[Tensor, int], Tensor]) -> Tensor:
-    if not isinstance(logits, Tensor):
-        raise StakesError(f"expected the network to return a tensor, but it returned a {type(logits).__name__}")
-    if logits.ndim < 2 or logits.shape[1] < 2:
-        raise StakesError(
-            f"expected a network output of shape (B, C, ...) with C >= 2 classes, but got {tuple(logits.shape)}"
-        )
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()  # probabilities of three digits do not sum to 1
-    # A softmax over a short last axis takes 15 ns for each number, over any other axis one: classes go first.
-    if logits.ndim == 2:
-        return softmax(logits.T.contiguous(), 0).T
-    return softmax(logits.contiguous(), 1).movedim(1, -1)
 
 
 def from_spec(spec: dict[str, Any]) -> Likelihood:

@@ -8,6 +8,7 @@ with the gain ``G(h | x, w) = sum_c u(h, c) p(c | x, w)`` of the decision h that
 (Cobb, Roberts and Gal 2018). The decisions are constants: no gradient flows through them.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Literal, Self, get_args
@@ -17,16 +18,20 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from stakes.decisions import chosen_rows, expected_utility
 from stakes.errors import StakesError
+from stakes.likelihoods import CLASS_AXIS
+from stakes.outcomes import Outcomes
 from stakes.posteriors.base import Posterior
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 Refresh = Literal["step", "epoch", "running"]
 
 
 class Objective(ABC):
-    """A loss for anybody's loop: ``objective(posterior, x, labels) + posterior.kl() / examples``."""
+    """A loss for anybody's loop: ``objective(posterior, x, labels) + posterior.kl() / examples``.
+
+    What it remembers between steps belongs to one training run: `fit` works on a `fresh` copy.
+    """
 
     def __call__(
         self,
@@ -47,6 +52,10 @@ class Objective(ABC):
     def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """``(B, ...)`` the loss of each label."""
 
+    def fresh(self) -> Self:
+        """A copy that remembers nothing, for one training run."""
+        return copy.copy(self)
+
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
         return
@@ -63,7 +72,7 @@ class Standard(Objective):
     """The negative log-likelihood of the labels as they were observed."""
 
     def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        return nll(posterior, posterior.log_probs(x), labels)
+        return -posterior.likelihood.log_prob(posterior.outputs(x), labels).mean(0)
 
 
 class Weighted(Objective):
@@ -76,19 +85,18 @@ class Weighted(Objective):
         self.class_weights = torch.tensor(values, dtype=torch.float32)
 
     @classmethod
-    def from_utility(cls, utility: Utility) -> Self:
-        """A class weighs what a mistake about it costs: the mean regret of its column (Ting 2002), scaled to mean 1."""
-        table = utility.values.mean(0) if utility.values.ndim == 3 else utility.values
-        regret = (table.max(0) - table).mean(0)
-        return cls(regret / regret.mean() if regret.any() else np.ones_like(regret))
+    def from_utility(cls, utility: TableUtility) -> Self:
+        """A class weighs what a mistake about it costs: `TableUtility.class_weights`."""
+        return cls(utility.class_weights)
 
     def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        log_probs = posterior.log_probs(x)
-        if log_probs.shape[-1] != len(self.class_weights):
+        outputs = posterior.outputs(x)
+        if outputs.shape[CLASS_AXIS] != len(self.class_weights):
             raise StakesError(
-                f"expected a weight for each of the {log_probs.shape[-1]} classes, but got {len(self.class_weights)}"
+                f"expected a weight for each of the {outputs.shape[CLASS_AXIS]} classes, "
+                f"but got {len(self.class_weights)}"
             )
-        losses = nll(posterior, log_probs, labels)
+        losses = -posterior.likelihood.log_prob(outputs, labels).mean(0)
         return losses * self.class_weights.to(losses)[labels]
 
 
@@ -136,24 +144,30 @@ class LossCalibrated(Objective):
         self.utility = utility
         self.weight, self.samples, self.refresh, self.momentum = weight, samples, refresh, momentum
         self.warmup, self._steps = warmup, 0
-        self._log_table = torch.tensor(utility.bounded(margin * utility.span).values).log()
+        self._positive = utility.bounded(margin * utility.span)
         # By example: the decisions of the last refresh, or the running mean of the predictive.
         self._memory: Tensor | None = None
 
     def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        log_probs = posterior.log_probs(x)  # (S, B, ..., C)
-        losses = nll(posterior, log_probs, labels)  # (B, ...)
+        outputs = posterior.outputs(x)  # (S, B, C, ...)
+        outcomes = posterior.likelihood.outcomes(outputs)
+        losses = -posterior.likelihood.log_prob(outputs, labels, outcomes).mean(0)  # (B, ...)
         if self.weight > 0:
-            choice = self._decisions(posterior, x, log_probs, index)
-            table = self._table(log_probs, index)
-            losses = losses - self._next_weight() * log_gain(log_probs, table, choice).mean(0)
+            choice = self._decisions(posterior, x, outcomes, index)
+            gain = self._of_batch(self._positive, index).log_gain(outcomes, choice)  # (S, B, ...)
+            losses = losses - self._next_weight() * gain.mean(0)
         return losses
+
+    def fresh(self) -> Self:
+        copied = copy.copy(self)
+        copied._memory, copied._steps = None, 0
+        return copied
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         if self.refresh != "epoch" or self.weight == 0:
             return
         for index, x in batches:
-            choice = self._best(posterior.mean_probs(x, self.samples), index)
+            choice = self._best(posterior.mixture(x, self.samples), index)
             memory = self._room(index, choice.shape[1:], torch.int16)
             memory[index.to(memory.device)] = choice.to(memory)
 
@@ -170,36 +184,34 @@ class LossCalibrated(Objective):
         return self.weight * self._steps / self.warmup if self.warmup else self.weight
 
     @torch.no_grad()
-    def _decisions(self, posterior: Posterior, x: Tensor, log_probs: Tensor, index: Tensor | None) -> Tensor:
+    def _decisions(self, posterior: Posterior, x: Tensor, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         """(B, ...) the decision for each example of the batch."""
         if self.refresh == "step":
-            return self._best(posterior.mean_probs(x, self.samples), index)
+            return self._best(posterior.mixture(x, self.samples), index)
         index = self._required(index)
         if self.refresh == "epoch":
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
             return self._memory[index.to(self._memory.device)].to(x.device, torch.int64)
-        return self._best(self._running_mean(log_probs.exp().mean(0), index), index)
+        if outcomes.values is not None:
+            raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
+        return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index)), index)
 
     def _running_mean(self, probs: Tensor, index: Tensor) -> Tensor:
         memory = self._room(index, probs.shape[1:], torch.float16)
-        place = index.to(memory.device)
-        before = memory[place].to(probs)
+        rows = index.to(memory.device)
+        before = memory[rows].to(probs)
         # A row never seen is all zeros, which no predictive can be.
         known = before.flatten(1).any(1).reshape(-1, *[1] * (probs.ndim - 1))
         mean = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs)
-        memory[place] = mean.to(memory)
+        memory[rows] = mean.to(memory)
         return mean
 
-    def _best(self, probs: Tensor, index: Tensor | None) -> Tensor:
-        utility = self.utility
-        if utility.values.ndim == 3:
-            utility = utility.rows(self._required(index).cpu().numpy())
-        return expected_utility(probs, utility).argmax(-1)
+    def _best(self, outcomes: Outcomes, index: Tensor | None) -> Tensor:
+        return self._of_batch(self.utility, index).expected(outcomes).argmax(-1)
 
-    def _table(self, like: Tensor, index: Tensor | None) -> Tensor:
-        table = self._log_table.to(like)
-        return table if table.ndim == 2 else table[self._required(index)]
+    def _of_batch(self, utility: Utility, index: Tensor | None) -> Utility:
+        return utility.rows(self._required(index)) if utility.per_example else utility
 
     def _room(self, index: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """The memory by example, grown to hold the examples of ``index``."""
@@ -220,26 +232,3 @@ class LossCalibrated(Objective):
                 "index=, their positions in the training set"
             )
         return index
-
-
-def nll(posterior: Posterior, log_probs: Tensor, labels: Tensor) -> Tensor:
-    """``(S, B, ..., C), (B, ...) -> (B, ...)``: minus the mean over draws of the log-likelihood of the labels."""
-    if labels.shape != log_probs.shape[1:-1]:
-        raise StakesError(
-            f"expected labels of the shape of the predictions, {tuple(log_probs.shape[1:-1])}, "
-            f"but got {tuple(labels.shape)}"
-        )
-    observed = posterior.likelihood.observed_log_probs(log_probs)
-    try:
-        chosen = observed.gather(-1, labels.expand(observed.shape[:-1]).unsqueeze(-1))  # (S, B, ..., 1)
-    except RuntimeError:
-        raise StakesError(
-            f"expected int64 labels from 0 to {log_probs.shape[-1] - 1}, but got {labels.dtype} "
-            f"from {labels.min()} to {labels.max()}"
-        ) from None
-    return -chosen.squeeze(-1).mean(0)
-
-
-def log_gain(log_probs: Tensor, log_table: Tensor, choice: Tensor) -> Tensor:
-    """``(S, B, ..., C), (D, C) or (B, D, C), (B, ...) -> (S, B, ...)``: log sum_c u(h, c) p(c), in log space."""
-    return torch.logsumexp(chosen_rows(log_table, choice) + log_probs, -1)

@@ -143,7 +143,7 @@ class Predictor(ABC):
     def spec(self) -> dict[str, Any]:
         """Its kind and settings in JSON types, from which `stakes.predictors.load` builds it again."""
         raise StakesError(
-            f"a {type(self).__name__} cannot be saved by itself: save SampledPosterior(posterior, samples, seed) instead"
+            f"a {type(self).__name__} cannot be saved by itself: save a SampledPosterior(posterior, samples, seed)"
         )
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -180,17 +180,25 @@ class Predictive:
         return torch.cat([block.log_weights for block in self.blocks()], dim=1)
 
     @torch.no_grad()
-    def mean_probs(self) -> Tensor:
-        """``(B, ..., C)`` the mean predictive, accumulated without keeping the draws."""
+    def mixture(self) -> Outcomes:
+        """``(B, ..., K)`` the mixture over draws; that of classes is accumulated without keeping the draws."""
         rows, size = self._block_shape()
-        totals = []
+        parts = []
         for x in torch.split(self.x, rows):
             blocks = self._draw_blocks(x, size)
-            total = _sum_of_draws(next(blocks).weights)
+            first = next(blocks)
+            if first.values is not None:
+                parts.append(Outcomes.cat([first, *blocks]).mixture())
+                continue
+            total = _sum_of_draws(first.weights)
             for block in blocks:
                 total += _sum_of_draws(block.weights)
-            totals.append(total)
-        return torch.cat(totals) / self.samples
+            parts.append(Outcomes(total / self.samples))
+        return parts[0] if len(parts) == 1 else Outcomes.cat(parts)
+
+    def mean_probs(self) -> Tensor:
+        """``(B, ..., C)`` the mean predictive."""
+        return self.mixture().weights
 
     def _draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
         x = x.to(self.predictor.device)

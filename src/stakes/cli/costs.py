@@ -47,7 +47,7 @@ def costs_check(
     named = f" [{utility.unit}]" if utility.unit else ""
     typer.echo(f"Cost{named}: rows are decisions, columns are outcomes\n{utility.format(utility.costs)}\n")
     typer.echo(f"Utility: higher is better\n{utility}\n")
-    for concern in utility.concerns():
-        typer.echo(f"warning: {concern}")
-    if not utility.concerns():
+    for message in utility.warnings():
+        typer.echo(f"warning: {message}")
+    if not utility.warnings():
         typer.echo("No warnings.")

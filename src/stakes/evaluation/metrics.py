@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from stakes import seeds
-from stakes.decisions import Decisions, checked_probs
+from stakes.decisions import Decisions
 from stakes.errors import StakesError
-from stakes.utility import Utility
+from stakes.outcomes import Outcomes
+from stakes.utility.table import Counts, TableUtility
 
-Counts = NDArray[np.int64]  # (D, C): how often each decision met each outcome
 RESAMPLES = 2000
 FEW_EXAMPLES = 200  # whose resamples are drawn at once
 
@@ -20,7 +20,7 @@ FEW_EXAMPLES = 200  # whose resamples are drawn at once
 # From counts ---------------------------------------------------------------------------------------
 
 
-def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, utility: Utility) -> Counts:
+def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, utility: TableUtility) -> Counts:
     """(D, C) how often each decision met each outcome. Counts add up: stream them over batches."""
     chosen, true = _integers(choice), _integers(labels)
     decisions, outcomes = len(utility.decisions), len(utility.outcomes)
@@ -33,37 +33,34 @@ def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, uti
     return np.bincount(flat, minlength=decisions * outcomes).reshape(decisions, outcomes)
 
 
-def realised_utility(counts: Counts, utility: Utility) -> float:
+def realised_utility(counts: Counts, utility: TableUtility) -> float:
     """The mean utility of the decisions, from how often each met each outcome."""
-    _require_one_table(utility)
-    return float((counts * utility.values).sum() / counts.sum())
+    return utility.mean_utility(counts)
 
 
-def accuracy(counts: Counts, utility: Utility) -> float:
+def accuracy(counts: Counts, utility: TableUtility) -> float:
     """The share of decisions that were the right one for the outcome (`Utility.best_response`)."""
     right = counts[utility.best_response, np.arange(counts.shape[1])]
     return float(right.sum() / counts.sum())
 
 
-def regret(counts: Counts, utility: Utility) -> float:
+def regret(counts: Counts, utility: TableUtility) -> float:
     """How much less the decisions were worth, on average, than those of an oracle that knows the outcome."""
-    _require_one_table(utility)
-    oracle = (counts.sum(0) * utility.values.max(0)).sum() / counts.sum()
-    return float(oracle) - realised_utility(counts, utility)
+    return utility.mean_regret(counts)
 
 
-def recall(counts: Counts, utility: Utility) -> NDArray[np.float64]:
+def recall(counts: Counts, utility: TableUtility) -> NDArray[np.float64]:
     """(C,) the share of each outcome that got the right decision; NaN for an outcome that did not occur."""
     right = counts[utility.best_response, np.arange(counts.shape[1])]
     return _ratio(right, counts.sum(0))
 
 
-def iou(counts: Counts, utility: Utility) -> NDArray[np.float64]:
+def iou(counts: Counts, utility: TableUtility) -> NDArray[np.float64]:
     """(C,) intersection over union of each outcome and its right decision, over all that was counted."""
     return _ratio(*overlaps(counts, utility))
 
 
-def overlaps(counts: Counts, utility: Utility) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def overlaps(counts: Counts, utility: TableUtility) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(..., D, C) -> (..., C)`` twice: the intersection and the union of each outcome and its right decision."""
     best = utility.best_response
     both = counts[..., best, np.arange(counts.shape[-1])]
@@ -117,15 +114,9 @@ def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliabil
 # From decisions ------------------------------------------------------------------------------------
 
 
-def utilities(decisions: Decisions, labels: Tensor, utility: Utility) -> NDArray[np.float64]:
+def utilities(decisions: Decisions, labels: Tensor, utility: TableUtility) -> NDArray[np.float64]:
     """(B, ...) what each decision turned out to be worth."""
-    if utility.values.ndim == 3 and len(utility.values) != len(decisions):
-        raise StakesError(f"expected {len(utility.values)} decisions, one for each table, but got {len(decisions)}")
-    choice, true = _integers(decisions.choice), _integers(labels)
-    if utility.values.ndim == 2:
-        return utility.values[choice, true]
-    example = np.arange(len(choice)).reshape(-1, *[1] * (choice.ndim - 1))
-    return utility.values[example, choice, true]
+    return utility.realised(_integers(decisions.choice), _integers(labels))
 
 
 def claimed_utility(decisions: Decisions) -> float:
@@ -216,11 +207,6 @@ def _percentiles(mean: float, resampled: NDArray[np.float64], level: float = 0.9
     return Interval(mean, float(low), float(high))
 
 
-def _require_one_table(utility: Utility) -> None:
-    if utility.values.ndim != 2:
-        raise StakesError("counts need one table for all examples, but this utility has one each: see `utilities`")
-
-
 def _integers(values: Tensor | ArrayLike) -> NDArray[np.int64]:
     array = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "iub":
@@ -230,7 +216,7 @@ def _integers(values: Tensor | ArrayLike) -> NDArray[np.int64]:
 
 def _flat(probs: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(N, C) rows that sum to 1 in float64, and (N,) labels, middle axes folded into N."""
-    table = np.asarray(checked_probs(torch.as_tensor(probs)).cpu(), dtype=np.float64)
+    table = np.asarray(Outcomes.from_probs(torch.as_tensor(probs)).weights.cpu(), dtype=np.float64)
     true = _integers(torch.as_tensor(labels))
     if table.shape[:-1] != true.shape:
         raise StakesError(f"expected labels of the shape {table.shape[:-1]}, but got {true.shape}")

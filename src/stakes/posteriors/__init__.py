@@ -1,8 +1,8 @@
 """Approximate posteriors over the weights of a network."""
 
-from stakes.posteriors.base import Draws, Posterior, Predictive
+from stakes.posteriors.base import Draws, Posterior, families
 from stakes.posteriors.dropout import MCDropout
 from stakes.posteriors.ensemble import Ensemble
 from stakes.posteriors.mean_field import MeanField
 
-__all__ = ["Draws", "Ensemble", "MCDropout", "MeanField", "Posterior", "Predictive"]
+__all__ = ["Draws", "Ensemble", "MCDropout", "MeanField", "Posterior", "families"]

@@ -3,173 +3,102 @@
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from stakes import seeds
 from stakes.errors import StakesError
 from stakes.likelihoods import Categorical, Likelihood
+from stakes.outcomes import Outcomes, Predictor
+from stakes.registry import Registry
 
-# Sampling works in blocks whose draws stay near the processor: of inputs, with all their draws,
-CACHE_BYTES = 4 * 2**20
-# or, where that would be fewer inputs than make up for what a draw costs by itself, of their draws;
-ENOUGH_INPUTS = 512
-# and, where one input is too large for that, in blocks of its draws that fit here.
-MEMORY_BYTES = 64 * 2**20
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
 KEPT_BYTES = 128 * 2**20
 
-Head = Callable[[Tensor], Tensor]  # from a network's output (B, C, ...) to what is wanted of it
+families: Registry["Posterior"] = Registry("posterior")
 
 
 class Posterior(nn.Module, ABC):
     """A network, a likelihood, and an approximating family q over the network's weights.
 
-    Used in two ways: `log_probs` with `kl` to train q, and `draw` to predict with it.
+    Used in two ways: `outputs` with `kl` to train q, and `draw` to predict with it. A family that is registered,
+    ``@families.register("name")``, can be asked for by its name and saved.
     """
 
+    network: nn.Module  # of the architecture that a saved model is built from again
     likelihood: Likelihood
 
     def __init__(self, likelihood: Likelihood | None) -> None:
         super().__init__()
         self.likelihood = Categorical() if likelihood is None else likelihood
 
+    @classmethod
+    def build(cls, make_network: Callable[[], nn.Module], likelihood: Likelihood, seed: int, **settings: Any) -> Self:
+        """One freshly initialised from ``seed``, with the settings of `spec`."""
+        with seeds.seeded(seed, "network"):
+            network = make_network()
+        return cls(network, likelihood, **settings)  # type: ignore[call-arg, arg-type]
+
     @abstractmethod
+    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+        """``(S, B, C, ...)`` network outputs, differentiable, with fresh randomness for every example."""
+
     def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
-        """``(S, B, ..., C)`` log p(outcome), differentiable, with fresh randomness for every example."""
+        """``(S, B, ..., C)`` log p(outcome) of `outputs`."""
+        return self.likelihood.outcomes(self.outputs(x, samples)).log_weights
+
+    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+        """As `outputs`, but a draw may be shared by all the examples, where that is cheaper."""
+        return self.outputs(x, samples)
 
     @torch.no_grad()
-    def mean_probs(self, x: Tensor, samples: int) -> Tensor:
-        """``(B, ..., C)`` the mean of fresh draws in eval mode: what decisions during training are taken from.
-
-        Unlike `log_probs`, a draw may be shared by all the examples, where that is cheaper.
-        """
+    def mixture(self, x: Tensor, samples: int) -> Outcomes:
+        """``(B, ..., K)`` the mixture of fresh draws in eval mode: what decisions during training are taken from."""
         with evaluating(self):
-            return self.log_probs(x, samples).exp().mean(0)
+            outcomes = self.likelihood.outcomes(self.shared_outputs(x, samples))
+        # By way of logarithms: these are the probabilities whose logarithms training sees.
+        return Outcomes(outcomes.log_weights.exp().mean(0)) if outcomes.values is None else outcomes.mixture()
 
     @abstractmethod
     def kl(self) -> Tensor:
         """KL(q || prior) in nats for the whole network; divide it by the number of examples."""
+
+    def finish(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """A step after training, on batches ``(x, labels)`` of the training examples: a Laplace fit, say."""
 
     @abstractmethod
     def draw(self, samples: int, seed: int) -> "Draws":
         """A frozen set of ``samples`` functions, unchanged by later training."""
 
     @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The keyword arguments of its constructor in JSON types."""
+
     def spec(self) -> dict[str, Any]:
-        """Its family and settings in JSON types."""
+        """The name of its family, and its settings."""
+        return {"family": families.name_of(type(self)), **self.settings()}
 
 
-class Footprint(NamedTuple):
-    """The bytes of the largest activation of one input: before the first random layer, and after it, for one draw."""
-
-    shared: int
-    own: int
-
-
-class Draws(ABC):
-    """Frozen functions from a posterior: the same draw of the same input is the same answer, always.
+class Draws(Predictor):
+    """Frozen functions from a posterior.
 
     >>> decisions = decide(draws(x), utility)  # doctest: +SKIP
     """
 
-    samples: int
-    device: torch.device
     likelihood: Likelihood
+    dtype: torch.dtype = torch.float32  # of the weights, to which inputs are cast
 
     @abstractmethod
-    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
-        """``(last - first, B, ...)``: the draws from ``first`` up to ``last`` of ``head(network(x))``."""
+    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
+        """``(last - first, B, C, ...)``: the network outputs of the draws from ``first`` up to ``last``."""
 
-    @abstractmethod
-    def footprint(self, x: Tensor) -> Footprint:
-        """What one input takes, by which blocks are cut."""
-
-    def log_probs(self, x: Tensor, first: int, last: int) -> Tensor:
-        """``(last - first, B, ..., C)``: the draws from ``first`` up to ``last`` of log p(outcome)."""
-        return self.outputs(x, first, last, self.likelihood.outcome_log_probs)
-
-    def probs(self, x: Tensor, first: int, last: int) -> Tensor:
-        """``(last - first, B, ..., C)``: the same as probabilities."""
-        return self.outputs(x, first, last, self.likelihood.outcome_probs)
-
-    def __call__(self, x: Tensor, memory: int = MEMORY_BYTES) -> "Predictive":
-        if x.ndim < 1 or len(x) == 0:
-            raise StakesError(f"expected inputs with a batch axis and at least one row, but got {tuple(x.shape)}")
-        return Predictive(self, x, memory)
-
-
-@dataclass(frozen=True, eq=False)
-class Predictive:
-    """The draws of some inputs, not yet computed: it is asked for blocks, or for the mean."""
-
-    draws: Draws
-    x: Tensor
-    memory: int = MEMORY_BYTES
-
-    @property
-    def samples(self) -> int:
-        return self.draws.samples
-
-    def blocks(self) -> Iterator[Tensor]:
-        """``(S, b, ..., C)`` probabilities, for one block of inputs after the other."""
-        return self._blocks(self.draws.probs)
-
-    def log_probs(self) -> Tensor:
-        """``(S, B, ..., C)`` all draws of all inputs."""
-        return torch.cat(list(self._blocks(self.draws.log_probs)), dim=1)
-
-    @torch.no_grad()
-    def mean_probs(self) -> Tensor:
-        """``(B, ..., C)`` the mean predictive, accumulated without keeping the draws."""
-        rows, size = self._block_shape()
-        totals = []
-        for x in torch.split(self.x, rows):
-            blocks = self._draw_blocks(x, size, self.draws.probs)
-            total = _sum_of_draws(next(blocks))
-            for block in blocks:
-                total += _sum_of_draws(block)
-            totals.append(total)
-        return torch.cat(totals) / self.samples
-
-    @torch.no_grad()
-    def _blocks(self, ask: Callable[[Tensor, int, int], Tensor]) -> Iterator[Tensor]:
-        rows, size = self._block_shape()
-        for x in torch.split(self.x, rows):
-            yield torch.cat(list(self._draw_blocks(x, size, ask)))
-
-    def _draw_blocks(self, x: Tensor, size: int, ask: Callable[[Tensor, int, int], Tensor]) -> Iterator[Tensor]:
-        x = x.to(self.draws.device)
-        for first in range(0, self.samples, size):
-            yield ask(x, first, min(first + size, self.samples))
-
-    def _block_shape(self) -> tuple[int, int]:
-        """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
-        shared, own = (2 * size for size in self.draws.footprint(self.x[:1]))
-        cache = min(self.memory, CACHE_BYTES)
-        # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
-        most = self.memory // (shared + self.samples * own)
-        rows = min(most, cache // (self.samples * own))
-        if rows >= ENOUGH_INPUTS:
-            return rows, self.samples
-        rows = min(most, cache // own, ENOUGH_INPUTS, len(self.x))
-        size = cache // (rows * own) if rows > 0 else self.memory // own
-        parts = -(-self.samples // max(1, size))
-        return max(1, rows), -(-self.samples // parts)
-
-
-def _sum_of_draws(block: Tensor) -> Tensor:
-    """``(S, ...) -> (...)``, as a product with ones in the order of memory: four times as fast as `sum` on a CPU, and
-    where a draw takes a multiple of 2048 bytes, twenty times.
-    """
-    axes = [0, *sorted(range(1, block.ndim), key=block.stride, reverse=True)]
-    ordered = block.permute(axes)
-    total = block.new_ones(len(block)) @ ordered.flatten(1)
-    return total.view(ordered.shape[1:]).permute([axes.index(axis) - 1 for axis in range(1, block.ndim)])
+    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+        x = x.to(self.dtype) if x.is_floating_point() else x
+        return self.likelihood.outcomes(self.outputs(x, first, last))
 
 
 def over_draws(function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
@@ -270,5 +199,6 @@ def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module |
     return root["network"]
 
 
-def device_of(module: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+def weight_like(module: nn.Module) -> Tensor:
+    """A tensor on the device and in the precision of a module's weights."""
+    return next((p for p in module.parameters() if p.is_floating_point()), torch.empty(()))

@@ -20,22 +20,21 @@ from torch.nn.modules.dropout import _DropoutNd
 from stakes import seeds
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Likelihood
+from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.fusion import Ready
 from stakes.posteriors._sampling.masks import Board, mask_shape, thinned
 from stakes.posteriors._sampling.probe import trial
 from stakes.posteriors.base import (
     Draws,
-    Footprint,
-    Head,
     Posterior,
     Stacks,
-    device_of,
-    evaluating,
+    families,
     over_draws,
     repeated,
     require_samples,
     squared_norm,
     swap_layers,
+    weight_like,
     weight_matrices,
 )
 
@@ -43,6 +42,7 @@ KNOWN_SHAPES = 8  # of inputs, whose masks are kept
 _HIDDEN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)
 
 
+@families.register("dropout")
 class MCDropout(Posterior):
     """Dropout layers stay random: in training a fresh mask for every example, in a draw one for all.
 
@@ -63,17 +63,16 @@ class MCDropout(Posterior):
         self.lengthscale = lengthscale
         self._keep = 1 - sum(layer.p for layer in layers) / len(layers)
 
-    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
         with _active(_dropout_layers(self.network)):
-            return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
+            return repeated(lambda: self.network(x), samples)
 
-    @torch.no_grad()
-    def mean_probs(self, x: Tensor, samples: int) -> Tensor:
+    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
         """A draw is one thinned network, as in `draw`: a mask for all examples, so that few numbers are random."""
         require_samples(samples)
-        with evaluating(self), _one_mask_each(_dropout_layers(self.network)):
-            return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples).exp_().mean(0)
+        with _one_mask_each(_dropout_layers(self.network)):
+            return repeated(lambda: self.network(x), samples)
 
     def kl(self) -> Tensor:
         return self.lengthscale**2 * self._keep / 2 * squared_norm(weight_matrices(self.network))
@@ -82,8 +81,8 @@ class MCDropout(Posterior):
         require_samples(samples)
         return DropoutDraws(self.network, self.likelihood, samples, seed)
 
-    def spec(self) -> dict[str, Any]:
-        return {"family": "dropout", "lengthscale": self.lengthscale}
+    def settings(self) -> dict[str, Any]:
+        return {"lengthscale": self.lengthscale}
 
 
 class DropoutDraws(Draws):
@@ -91,19 +90,20 @@ class DropoutDraws(Draws):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         self.samples = samples
-        self.device = device_of(network)
+        weight = weight_like(network)
+        self.device, self.dtype = weight.device, weight.dtype
         self._seed = seed
         self._board = Board()
         self.likelihood = copy.deepcopy(likelihood).eval()
         self._network = Ready(swap_layers(network, self._board.site).eval())
         self._known: dict[torch.Size, tuple[Stacks, Footprint]] = {}
 
-    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
+    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
         masks, _ = self._masks(x[:1])
 
         def one(draw: Mapping[str, Tensor]) -> Tensor:
             self._board.start(draw)
-            return head(self._network(x))
+            return self._network(x)
 
         with torch.no_grad():
             return self._network.asked(lambda: over_draws(one, masks(first, last)))
@@ -138,7 +138,7 @@ class DropoutDraws(Draws):
     def _gives_one_answer(self, x: Tensor) -> bool:
         """A draw has to give the same answer twice: calls of F.dropout, say, cannot be frozen."""
         # Clones, so that nothing is remembered of the first.
-        first, second = (self.log_probs(x.clone(), 0, min(self.samples, 8)) for _ in range(2))
+        first, second = (self.outputs(x.clone(), 0, min(self.samples, 8)) for _ in range(2))
         return torch.allclose(first, second, rtol=1e-4, atol=1e-5)
 
     def _mask(self, key: str, layer: _DropoutNd, shape: torch.Size, draw: int) -> Tensor:

@@ -15,23 +15,25 @@ from torch import Tensor, nn
 from stakes import seeds
 from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
+from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.fusion import NormedLinear, Ready, is_just
 from stakes.posteriors._sampling.probe import trial
 from stakes.posteriors.base import (
     Draws,
-    Footprint,
-    Head,
     Posterior,
-    device_of,
+    families,
     over_draws,
     require_samples,
     squared_norm,
+    weight_like,
     weight_matrices,
 )
 
+DEFAULT_MEMBERS = 5
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity, nn.Dropout)
 
 
+@families.register("ensemble")
 class Ensemble(Posterior):
     """Every member is trained on every batch; a draw is a member, so there are no more draws than members."""
 
@@ -69,10 +71,18 @@ class Ensemble(Posterior):
                 networks.append(make())
         return cls(networks, likelihood, prior_sd=prior_sd)
 
-    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+    @property
+    def network(self) -> nn.Module:  # type: ignore[override]
+        return self.members[0]
+
+    @classmethod
+    def build(cls, make_network: Callable[[], nn.Module], likelihood: Likelihood, seed: int, **settings: Any) -> Self:
+        return cls.of(make_network, settings.pop("members", DEFAULT_MEMBERS), seed, likelihood, **settings)
+
+    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         """All the members, whatever ``samples`` is: each has to learn from each batch."""
         require_samples(samples)
-        return torch.stack([self.likelihood.outcome_log_probs(member(x)) for member in self.members])
+        return torch.stack([member(x) for member in self.members])
 
     def kl(self) -> Tensor:
         return squared_norm(weight_matrices(self.members)) / (2 * self.prior_sd**2 * len(self.members))
@@ -84,8 +94,8 @@ class Ensemble(Posterior):
         chosen = sorted(order[:samples].tolist())
         return EnsembleDraws([self.members[index] for index in chosen], self.likelihood)
 
-    def spec(self) -> dict[str, Any]:
-        return {"family": "ensemble", "members": len(self.members), "prior_sd": self.prior_sd}
+    def settings(self) -> dict[str, Any]:
+        return {"members": len(self.members), "prior_sd": self.prior_sd}
 
 
 class EnsembleDraws(Draws):
@@ -95,33 +105,32 @@ class EnsembleDraws(Draws):
         frozen = [Ready(copy.deepcopy(member).eval()) for member in members]
         parameters, buffers = torch.func.stack_module_state(frozen)
         self.samples = len(frozen)
-        self.device = device_of(frozen[0])
+        weight = weight_like(frozen[0])
+        self.device, self.dtype = weight.device, weight.dtype
         self._network = frozen[0]
         self._state = {**parameters, **buffers}
         self._layers = _stacked_layers(frozen)
         self.likelihood = copy.deepcopy(likelihood).eval()
         self._known: dict[torch.Size, Footprint] = {}
 
-    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
+    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
         if self._layers is not None and x.ndim == 2:
-            return self._all_at_once(self._layers, x, first, last, head)
+            return self._all_at_once(self._layers, x, first, last)
 
         def one(state: Mapping[str, Tensor]) -> Tensor:
-            return head(torch.func.functional_call(self._network, dict(state), (x,)))
+            return torch.func.functional_call(self._network, dict(state), (x,))  # type: ignore[no-any-return]
 
         with torch.no_grad():
             return over_draws(one, {key: value[first:last] for key, value in self._state.items()})
 
     @staticmethod
     @torch.no_grad()
-    def _all_at_once(
-        layers: "Sequence[_StackedLinear | nn.Module]", x: Tensor, first: int, last: int, head: Head
-    ) -> Tensor:
+    def _all_at_once(layers: "Sequence[_StackedLinear | nn.Module]", x: Tensor, first: int, last: int) -> Tensor:
         """Without vmap, which takes as long as a small network: for one input that is what counts."""
         h = x.expand(last - first, *x.shape)
         for layer in layers:
             h = layer(h, first, last) if isinstance(layer, _StackedLinear) else layer(h)
-        return head(h.flatten(0, 1)).unflatten(0, (last - first, len(x)))  # type: ignore[no-any-return, no-untyped-call]
+        return h
 
     def footprint(self, x: Tensor) -> Footprint:
         if x.shape not in self._known:

@@ -23,21 +23,22 @@ from torch.nn.utils import parametrize
 from stakes import seeds
 from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
+from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.probe import trial
 from stakes.posteriors.base import (
     Draws,
-    Footprint,
-    Head,
     Posterior,
     Stacks,
-    device_of,
+    families,
     over_draws,
     repeated,
     require_samples,
     swap_layers,
+    weight_like,
 )
 
 
+@families.register("mean_field")
 class MeanField(Posterior):
     """The linear and convolutional layers of a copy of ``network`` become Gaussian; the rest is learnt as it is."""
 
@@ -59,9 +60,9 @@ class MeanField(Posterior):
                 f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
             )
 
-    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
-        return repeated(lambda: self.likelihood.outcome_log_probs(self.network(x)), samples)
+        return repeated(lambda: self.network(x), samples)
 
     def kl(self) -> Tensor:
         layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianLayer)]
@@ -71,8 +72,8 @@ class MeanField(Posterior):
         require_samples(samples)
         return MeanFieldDraws(self.network, self.likelihood, samples, seed)
 
-    def spec(self) -> dict[str, Any]:
-        return {"family": "mean_field", "prior_sd": self.prior_sd, "initial_sd": self.initial_sd}
+    def settings(self) -> dict[str, Any]:
+        return {"prior_sd": self.prior_sd, "initial_sd": self.initial_sd}
 
 
 class MeanFieldDraws(Draws):
@@ -80,7 +81,8 @@ class MeanFieldDraws(Draws):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         self.samples = samples
-        self.device = device_of(network)
+        weight = weight_like(network)
+        self.device, self.dtype = weight.device, weight.dtype
         self._seed = seed
         self.likelihood = copy.deepcopy(likelihood).eval()
         self._gaussians = {
@@ -94,9 +96,9 @@ class MeanFieldDraws(Draws):
         self._weights = Stacks(self._sample, samples)
         self._known: dict[torch.Size, Footprint] = {}
 
-    def outputs(self, x: Tensor, first: int, last: int, head: Head) -> Tensor:
+    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
         def one(weights: Mapping[str, Tensor]) -> Tensor:
-            return head(functional_call(self._network, dict(weights), (x,)))
+            return functional_call(self._network, dict(weights), (x,))  # type: ignore[no-any-return]
 
         with torch.no_grad():
             return over_draws(one, self._weights(first, last))

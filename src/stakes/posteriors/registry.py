@@ -5,16 +5,9 @@ from typing import Any
 
 from torch import nn
 
-from stakes import seeds
-from stakes.errors import StakesError, listing
+from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
-from stakes.posteriors.base import Posterior
-from stakes.posteriors.dropout import MCDropout
-from stakes.posteriors.ensemble import Ensemble
-from stakes.posteriors.mean_field import MeanField
-
-FAMILIES = ("dropout", "ensemble", "mean_field")
-DEFAULT_MEMBERS = 5
+from stakes.posteriors.base import Posterior, families
 
 
 def build(
@@ -22,15 +15,8 @@ def build(
 ) -> Posterior:
     """The posterior that ``spec``, ``{"family": ..., **settings}``, describes, freshly initialised from ``seed``."""
     settings = dict(spec)
-    family = settings.pop("family", None)
-    if family not in FAMILIES:
-        raise StakesError(f"expected a posterior of {listing(FAMILIES)}, but got {family!r}")
+    family = families[settings.pop("family", None)]
     try:
-        if family == "ensemble":
-            members = settings.pop("members", DEFAULT_MEMBERS)
-            return Ensemble.of(make_network, members, seed, likelihood, **settings)
-        with seeds.seeded(seed, "network"):
-            network = make_network()
-        return (MCDropout if family == "dropout" else MeanField)(network, likelihood, **settings)
+        return family.build(make_network, likelihood, seed, **settings)
     except TypeError as error:
-        raise StakesError(f"unknown settings for the posterior {family!r}: {error}") from None
+        raise StakesError(f"unknown settings for the posterior {spec['family']!r}: {error}") from None

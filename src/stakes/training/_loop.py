@@ -15,7 +15,6 @@ from stakes import seeds
 from stakes._io.threads import one_thread
 from stakes.decisions import decide
 from stakes.errors import StakesError
-from stakes.evaluation.metrics import utilities
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
 from stakes.training._checkpoint import TrainingState
@@ -128,28 +127,24 @@ class Course:
 
 def score(
     posterior: Posterior, examples: Examples, utility: Utility, samples: int, seed: int, batch_size: int
-) -> tuple[float, float]:
+) -> tuple[float, float | None]:
     """The mean utility of the optimal decisions, and the mean NLL of the observed labels, by example weight."""
-    if utility.values.ndim == 3 and len(utility.values) != len(examples):
-        raise StakesError(
-            f"expected a utility table for each of the {len(examples)} validation examples, or one for all, "
-            f"but got {len(utility.values)}: pass utility= for the validation examples"
-        )
+    utility.require_examples(len(examples))
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
     total, surprise, mass = 0.0, 0.0, 0.0
     for batch in examples.in_order(batch_size):
-        own = utility.rows(batch.positions.numpy())
-        probs = draws(_in_precision_of(posterior, batch.x)).mean_probs()
-        labels = batch.labels.to(probs.device)
-        observed = posterior.likelihood.observed_log_probs(probs.clamp_min(1e-12).log()).detach()
-        losses = -observed.gather(-1, labels.unsqueeze(-1)).squeeze(-1).cpu()
-        worth = torch.from_numpy(utilities(decide(probs, own), batch.labels, own))
+        utility_of_batch = utility.rows(batch.positions)
+        outcomes = draws(batch.x).mixture()
+        labels = batch.labels.to(outcomes.weights.device)
+        log_prob = posterior.likelihood.mixture_log_prob(outcomes, labels)
+        choice = decide(outcomes, utility_of_batch).choice
+        worth = torch.from_numpy(utility_of_batch.realised(choice.cpu(), batch.labels.cpu()))
         weights = torch.ones(len(labels)) if batch.weights is None else batch.weights
         weights = weights.reshape(-1, *[1] * (labels.ndim - 1)).expand(labels.shape).double()
         total += float((weights * worth).sum())
-        surprise += float((weights * losses).sum())
+        surprise += math.nan if log_prob is None else -float((weights * log_prob.detach().cpu()).sum())
         mass += float(weights.sum())
-    return total / mass, surprise / mass
+    return total / mass, None if math.isnan(surprise) else surprise / mass
 
 
 class _BatchLoss(nn.Module):

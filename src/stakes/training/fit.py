@@ -61,7 +61,13 @@ def fit(
     fabric = launched(accelerator, devices, strategy, precision)
     course = Course(fabric, posterior, objective, examples, config, seed, optimizer)
     run = {**asdict(config), "seed": seed, "objective": type(objective).__name__, "examples": len(examples)}
-    state = TrainingState(posterior, course.optimizer, objective, run | {"posterior": posterior.spec()})
+    run["posterior"] = {"family": type(posterior).__qualname__, **posterior.settings()}
+    state = TrainingState(
+        posterior,
+        course.optimizer,
+        objective,
+        run,
+    )
     trainee = Trainee(state, held_out, utility, seed, History(select=config.select))
     if resume and checkpoint is not None and checkpoint.exists():
         trainee.history = state.load(checkpoint)

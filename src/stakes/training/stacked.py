@@ -3,7 +3,7 @@
 A step of a small network is nearly all overhead. Stacked, K networks share it: their weights have a leading
 axis K, and the models are one more middle axis of everything else,
 
-    x (B, K, ...)    labels (B, K)    log_probs (S, B, K, C),
+    x (B, K, ...)    labels (B, K)    outputs (S, B, C, K),
 
 so that objectives need not know. The gradients of one model do not depend on the others.
 """
@@ -36,15 +36,11 @@ class Stack(Posterior):
             for name, tensor in [*_Template(member).named_parameters(), *_Template(member).named_buffers()]:
                 tensor.data = views[name].data[place]
 
-    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
-        def of_one(member: Posterior, own: Tensor) -> Tensor:
-            return member.log_probs(own, samples)  # (S, B, ..., C)
+    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+        return self._each(lambda member, own: member.outputs(own, samples), x, x_axis=1, out_axis=3)
 
-        return self._each(of_one, x, x_axis=1, out_axis=2)
-
-    @torch.no_grad()
-    def mean_probs(self, x: Tensor, samples: int) -> Tensor:
-        return self._each(lambda member, own: member.mean_probs(own, samples), x, x_axis=1, out_axis=1)
+    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+        return self._each(lambda member, own: member.shared_outputs(own, samples), x, x_axis=1, out_axis=3)
 
     def kl(self) -> Tensor:
         return self._each(lambda member, _: member.kl(), torch.empty(len(self.members)), x_axis=0, out_axis=0).sum()
@@ -52,8 +48,8 @@ class Stack(Posterior):
     def draw(self, samples: int, seed: int) -> Draws:
         raise StakesError("a stack only learns: draw from one of its members")
 
-    def spec(self) -> dict[str, Any]:
-        return {"family": "stack", "members": [member.spec() for member in self.members]}
+    def settings(self) -> dict[str, Any]:
+        return {"members": [member.spec() for member in self.members]}
 
     def _each(self, run: Callable[[Posterior, Tensor], Tensor], x: Tensor, x_axis: int, out_axis: int) -> Tensor:
         """``run`` of every member and its slice of ``x``."""

@@ -1,5 +1,6 @@
-"""What decisions are worth: tables over named outcomes, made, read and checked."""
+"""What decisions are worth: the contract, tables over named outcomes, and files of costs."""
 
-from stakes.utility.table import Utility
+from stakes.utility.base import Utility, utilities
+from stakes.utility.table import TableUtility
 
-__all__ = ["Utility"]
+__all__ = ["TableUtility", "Utility", "utilities"]

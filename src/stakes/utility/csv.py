@@ -20,6 +20,7 @@ from typing import Literal
 
 from stakes._io.files import read_csv_rows, write_text
 from stakes.errors import StakesError, listing
+from stakes.utility.checks import refuse_repeats
 
 _QUANTITY = re.compile(
     r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
@@ -91,12 +92,6 @@ def _quantity(heading: str) -> tuple[str, str] | None:
     """``cost [£]`` -> ("cost", "£")."""
     match = _QUANTITY.fullmatch(heading.strip())
     return (match["kind"].lower(), match["unit"] or "") if match else None
-
-
-def refuse_repeats(names: Sequence[str], kind: str) -> None:
-    repeated = sorted({name for name in names if list(names).count(name) > 1})
-    if repeated:
-        raise StakesError(f"expected each {kind} once, but got {listing(repeated)} more than once")
 
 
 def _number(text: str, decision: str, outcome: str) -> float:

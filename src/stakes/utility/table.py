@@ -1,36 +1,34 @@
-"""Utility: what each decision is worth under each outcome."""
+"""Utility tables: decisions x named outcomes. All arithmetic with a table happens here."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from os import PathLike
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from stakes.errors import StakesError, StakesWarning, listing
-from stakes.utility.checks import table_concerns
-from stakes.utility.csv import read_cost_file, refuse_repeats
+from stakes.outcomes import Outcomes
+from stakes.utility.base import Utility, utilities
+from stakes.utility.checks import refuse_repeats, table_warnings
 
 Table = ArrayLike | Mapping[str, Mapping[str, float]]
+Counts = NDArray[np.int64]  # (D, C): how often each decision met each outcome
 
 
+@utilities.register("table")
 @dataclass(frozen=True, eq=False)
-class Utility:
-    """A frozen, named and validated table, decisions x outcomes; higher is better.
+class TableUtility(Utility):
+    """A frozen, named and validated table, decisions x outcomes.
 
-    >>> utility = Utility.from_costs(
-    ...     {"treat": {"ill": 0, "well": 40}, "send home": {"ill": 500, "well": 0}}, unit="£"
-    ... )
-    >>> utility.costs
+    >>> Utility.from_costs({"treat": {"ill": 0, "well": 40}, "send home": {"ill": 500, "well": 0}}).costs
     array([[  0.,  40.],
            [500.,   0.]])
 
-    ``values`` is ``(D, C)``, or ``(B, D, C)`` with a table per example. A cost and a utility are two
-    faces of one number, ``utility = best - cost / scale``: ``best`` is the utility of a cost of
-    nothing, ``scale`` the cost of one unit of utility. Costs are in ``unit``.
+    ``values`` is ``(D, C)``, or ``(B, D, C)`` with a table for each example.
     """
 
     values: NDArray[np.float64]
@@ -39,6 +37,7 @@ class Utility:
     unit: str = ""
     best: float = 0.0
     scale: float = 1.0
+    _tensors: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -48,87 +47,73 @@ class Utility:
         object.__setattr__(self, "outcomes", tuple(map(str, self.outcomes)))
         self._validate()
 
-    # Ways to make one ------------------------------------------------------------------------------
-
     @classmethod
-    def from_costs(
+    def named(
         cls,
-        costs: Table,
-        decisions: Sequence[str] | None = None,
-        outcomes: Sequence[str] | None = None,
-        *,
-        unit: str = "",
-        best: float = 0.0,
+        to_utility: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        table: Table,
+        decisions: Sequence[str] | None,
+        outcomes: Sequence[str] | None,
+        unit: str,
+        best: float | None = None,
         scale: float = 1.0,
     ) -> Self:
-        """From what a decision costs under an outcome, in any unit: ``utility = best - cost / scale``."""
-        if not scale > 0:
-            raise StakesError(f"expected a scale above 0, the cost of one unit of utility, but got {scale}")
-        table, decisions, outcomes = _named(costs, decisions, outcomes)
-        return cls(best - table / scale, tuple(decisions), tuple(outcomes), unit, best, scale)._warned()
-
-    @classmethod
-    def from_matrix(
-        cls,
-        values: Table,
-        decisions: Sequence[str] | None = None,
-        outcomes: Sequence[str] | None = None,
-        *,
-        unit: str = "",
-    ) -> Self:
-        """From utilities, higher is better. A cost is then the distance to the best cell."""
-        table, decisions, outcomes = _named(values, decisions, outcomes)
-        best = float(table.max()) if table.size else 0.0
-        return cls(table, tuple(decisions), tuple(outcomes), unit, best)._warned()
-
-    @classmethod
-    def from_csv(cls, path: str | PathLike[str], *, unit: str | None = None) -> Self:
-        """From a file in one of the forms of `stakes.utility.csv`; ``unit`` overrides the one it states."""
-        try:
-            kind, stated_unit, cells = read_cost_file(path)
-            build = cls.from_costs if kind == "cost" else cls.from_matrix
-            return build(cells, unit=stated_unit if unit is None else unit)
-        except StakesError as error:
-            raise StakesError(f"{path}: {error}") from None
-
-    @classmethod
-    def diagonal(cls, names: Sequence[str], right: float = 1.0, wrong: float = 0.0) -> Self:
-        """Decisions are the outcomes' names; ``right`` where they agree, ``wrong`` elsewhere."""
-        table = np.where(np.eye(len(names), dtype=bool), right, wrong)
-        return cls(table, tuple(names), tuple(names), best=max(right, wrong))
+        """From a table of any kind; warns of what is probably a mistake in it."""
+        array, decisions, outcomes = _with_names(table, decisions, outcomes)
+        values = to_utility(array)
+        best = (float(values.max()) if values.size else 0.0) if best is None else best
+        utility = cls(values, tuple(decisions), tuple(outcomes), unit, best, scale)
+        for message in utility.warnings():
+            warnings.warn(message, StakesWarning, stacklevel=4)
+        return utility
 
     def with_row(self, decision: str, wrong: float) -> Self:
         """The same table, but ``decision`` is worth ``wrong`` under every outcome it does not name."""
         others = np.array([outcome != decision for outcome in self.outcomes])
-        return self._edited(self._decision(decision), others, wrong)
+        return self._edited(_index(decision, self.decisions, "decision"), others, wrong)
 
     def with_cell(self, decision: str, outcome: str, value: float) -> Self:
         """The same table, but for one cell."""
-        return self._edited(self._decision(decision), self._outcome(outcome), value)
+        row, column = _index(decision, self.decisions, "decision"), _index(outcome, self.outcomes, "outcome")
+        return self._edited(row, column, value)
 
-    # What it says ----------------------------------------------------------------------------------
+    # For deciding and training -----------------------------------------------------------------------
+
+    def expected(self, outcomes: Outcomes) -> Tensor:
+        """``(..., C) -> (..., D)``; a table for each example needs as many examples as there are tables."""
+        probs = outcomes.weights
+        # In double precision: costs may be large and the differences between decisions small.
+        probs = probs if probs.device.type == "mps" else probs.double()
+        if probs.shape[-1] != len(self.outcomes):
+            raise StakesError(
+                f"expected probabilities of the {len(self.outcomes)} outcomes {listing(self.outcomes)} on the last "
+                f"axis, but got the shape {tuple(probs.shape)}"
+            )
+        table = self.tensor(probs)
+        if table.ndim == 2:
+            return probs @ table.T
+        self.require_examples(len(probs))
+        return (_spread(table, probs.ndim - 2) @ probs.unsqueeze(-1)).squeeze(-1)
+
+    def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
+        table = self.tensor(outcomes.weights)
+        gap = _chosen_rows(table, choice) - _chosen_rows(table, rival)  # (B, ..., C)
+        return torch.einsum("s...c,...c->s...", outcomes.weights, gap)
+
+    def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
+        """log sum_c u(h, c) p(c), in log space."""
+        return torch.logsumexp(
+            _chosen_rows(self.tensor(outcomes.log_weights, log=True), choice) + outcomes.log_weights, -1
+        )
 
     @property
-    def costs(self) -> NDArray[np.float64]:
-        """The same table as costs in ``unit``."""
-        return np.asarray(self.cost_of(self.values))
-
-    def cost_of(self, utility: Any) -> Any:
-        """The cost, in ``unit``, that a utility (a number or an array) stands for."""
-        return (self.best - utility) * self.scale
+    def per_example(self) -> bool:  # type: ignore[override]
+        return self.values.ndim == 3
 
     @property
     def span(self) -> float:
         """The distance from the worst to the best cell; 1 for a constant table, which has none."""
         return float(np.ptp(self.values)) or 1.0
-
-    @property
-    def best_response(self) -> NDArray[np.int64]:
-        """(C,) the decision for an outcome known for certain: the one of its name, else the best one."""
-        self._require_one_table("best_response")
-        index = {name: row for row, name in enumerate(self.decisions)}
-        best = self.values.argmax(0)
-        return np.array([index.get(name, best[column]) for column, name in enumerate(self.outcomes)])
 
     def bounded(self, margin: float) -> Self:
         """``u - min(u) + margin``: the strictly positive table that the calibrated bound needs.
@@ -141,20 +126,73 @@ class Utility:
         shift = margin - float(self.values.min())
         return replace(self, values=self.values + shift, best=self.best + shift)
 
-    def tensor(self, like: torch.Tensor) -> torch.Tensor:
-        """The values, on the device and in the precision of ``like``."""
-        return torch.tensor(self.values, dtype=like.dtype, device=like.device)
+    def tensor(self, like: Tensor, log: bool = False) -> Tensor:
+        """The values, or their logarithms, on the device and in the precision of ``like``; cast once."""
+        key = like.dtype, like.device, log
+        if key not in self._tensors:
+            with torch.inference_mode(False):  # what is cast now may be needed for a gradient later
+                values = torch.tensor(self.values)
+                self._tensors[key] = (values.log() if log else values).to(like.device, like.dtype)
+        return self._tensors[key]
 
     def rows(self, index: Any) -> Self:
         """The tables of these examples; itself, if there is one table for all examples."""
-        return self if self.values.ndim == 2 else replace(self, values=self.values[index])
+        if self.values.ndim == 2:
+            return self
+        return replace(self, values=self.values[index.cpu().numpy() if isinstance(index, Tensor) else index])
 
-    def concerns(self) -> list[str]:
-        """What is probably a mistake in the table, in words; empty for a per-example table."""
-        return table_concerns(self.values, self.decisions, self.outcomes) if self.values.ndim == 2 else []
+    def require_examples(self, count: int) -> None:
+        if self.values.ndim == 3 and len(self.values) != count:
+            raise StakesError(
+                f"expected {len(self.values)} examples, one for each table of the utility, but got {count}"
+            )
+
+    # For evaluation ----------------------------------------------------------------------------------
+
+    def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
+        choices, outcomes = np.asarray(choice), np.asarray(outcome)
+        if self.values.ndim == 2:
+            return self.values[choices, outcomes]  # type: ignore[no-any-return]
+        self.require_examples(len(choices))
+        return self.values[np.arange(len(choices)).reshape(-1, *[1] * (choices.ndim - 1)), choices, outcomes]  # type: ignore[no-any-return]
+
+    def mean_utility(self, counts: Counts) -> float:
+        """The mean utility of the decisions, from how often each met each outcome."""
+        return float((counts * self._one_table("counts").values).sum() / counts.sum())
+
+    def mean_regret(self, counts: Counts) -> float:
+        """How much less the decisions were worth, on average, than those of an oracle that knows the outcome."""
+        oracle = (counts.sum(0) * self._one_table("counts").values.max(0)).sum() / counts.sum()
+        return float(oracle) - self.mean_utility(counts)
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """The same table as costs in ``unit``."""
+        return np.asarray(self.cost_of(self.values))
+
+    @property
+    def best_response(self) -> NDArray[np.int64]:
+        """(C,) the decision for an outcome known for certain: the one of its name, else the best one."""
+        best = self._one_table("best_response").values.argmax(0)
+        index = {name: row for row, name in enumerate(self.decisions)}
+        return np.array([index.get(name, best[column]) for column, name in enumerate(self.outcomes)])
+
+    @property
+    def class_weights(self) -> NDArray[np.float64]:
+        """(C,) what a mistake about each outcome costs: the mean regret of its column (Ting 2002), scaled to mean 1."""
+        table = self.values.mean(0) if self.values.ndim == 3 else self.values
+        regret = (table.max(0) - table).mean(0)
+        return regret / regret.mean() if regret.any() else np.ones_like(regret)  # type: ignore[no-any-return]
+
+    def warnings(self) -> list[str]:
+        """What is probably a mistake in the table, in words; empty for a table for each example."""
+        return table_warnings(self.values, self.decisions, self.outcomes) if self.values.ndim == 2 else []
+
+    # As data and text --------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "kind": "table",
             "values": self.values.tolist(),
             "decisions": list(self.decisions),
             "outcomes": list(self.outcomes),
@@ -163,15 +201,8 @@ class Utility:
             "scale": self.scale,
         }
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        try:
-            return cls(**fields)
-        except (TypeError, ValueError) as error:
-            raise StakesError(f"expected the fields of a utility, but got {sorted(fields)} ({error})") from None
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Utility) and self.to_dict() == other.to_dict()
+        return isinstance(other, TableUtility) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
         return hash((self.values.tobytes(), self.decisions, self.outcomes, self.unit, self.best, self.scale))
@@ -191,7 +222,10 @@ class Utility:
         ]
         return "\n".join("  ".join(cells).rstrip() for cells in lines)
 
-    # Within ----------------------------------------------------------------------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tensors": {}}  # what was cast for a device is no part of the table
+
+    # Private -----------------------------------------------------------------------------------------
 
     def _validate(self) -> None:
         expected = (len(self.decisions), len(self.outcomes))
@@ -214,34 +248,37 @@ class Utility:
                 f"{self.decisions[row]!r} under outcome {self.outcomes[column]!r}"
             )
 
-    def _warned(self) -> Self:
-        for concern in self.concerns():
-            warnings.warn(concern, StakesWarning, stacklevel=3)
-        return self
-
     def _edited(self, row: int, columns: Any, value: float) -> Self:
         values = self.values.copy()
         values[..., row, columns] = value
         return replace(self, values=values, best=max(self.best, float(values.max())))
 
-    def _decision(self, name: str) -> int:
-        return _position(name, self.decisions, "decision")
-
-    def _outcome(self, name: str) -> int:
-        return _position(name, self.outcomes, "outcome")
-
-    def _require_one_table(self, what: str) -> None:
+    def _one_table(self, what: str) -> Self:
         if self.values.ndim != 2:
             raise StakesError(f"{what} needs one table for all examples, but this utility has one per example")
+        return self
 
 
-def _position(name: str, names: Sequence[str], kind: str) -> int:
+def _chosen_rows(table: Tensor, choice: Tensor) -> Tensor:
+    """``(B, ..., C)``: what each choice is worth under each outcome, from a table ``(D, C)`` or ``(B, D, C)``."""
+    if table.ndim == 2:
+        return table[choice]
+    spread = _spread(table, choice.ndim - 1)
+    return torch.take_along_dim(spread, choice[..., None, None], dim=-2).squeeze(-2)
+
+
+def _spread(table: Tensor, middle: int) -> Tensor:
+    """``(B, D, C) -> (B, 1, ..., 1, D, C)`` with ``middle`` axes between."""
+    return table.reshape(len(table), *[1] * middle, *table.shape[1:])
+
+
+def _index(name: str, names: Sequence[str], kind: str) -> int:
     if name not in names:
         raise StakesError(f"expected one of the {kind}s {listing(names)}, but got {name!r}")
     return names.index(name)
 
 
-def _named(
+def _with_names(
     table: Table, decisions: Sequence[str] | None, outcomes: Sequence[str] | None
 ) -> tuple[NDArray[np.float64], Sequence[str], Sequence[str]]:
     """A table as an array, with names: those given, those of a nested mapping, or 0, 1, 2, ..."""
@@ -253,11 +290,7 @@ def _named(
         absent = [(row, column) for row in rows for column in columns if column not in table.get(row, {})]
         if absent:
             raise StakesError(f"expected a value for every cell, but {listing(absent)} (decision, outcome) is missing")
-        table, decisions, outcomes = (
-            [[table[row][column] for column in columns] for row in rows],
-            rows,
-            columns,
-        )
+        table, decisions, outcomes = [[table[row][column] for column in columns] for row in rows], rows, columns
     try:
         array = np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stakes import seeds
 from stakes._io.parallel import Report
-from stakes.decisions import RULES, decide, expected_utility
+from stakes.decisions import RULES, decide
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.likelihoods import Categorical
@@ -213,7 +213,7 @@ def _maps(draws: Draws, test: RoadExamples) -> dict[str, dict[str, str]]:
         index = CLASSES.index(name)
         frame = int((test.labels == index).flatten(1).sum(1).argmax())
         probs = draws(next(test.batches(torch.tensor([frame]), 1)).x).mean_probs()[0]
-        expected = expected_utility(probs, road_utility())[..., index] / RIGHT
+        expected = road_utility().expected(Outcomes(probs))[..., index] / RIGHT
         pictures = {
             "image": test.images[frame].permute(1, 2, 0),
             "truth": 255 * (test.labels[frame] == index),

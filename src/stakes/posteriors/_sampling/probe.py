@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stakes.posteriors.base import Footprint, slow_attention
+from stakes.outcomes import Footprint
+from stakes.posteriors.base import slow_attention
 
 
 class Trial(NamedTuple):

@@ -1,0 +1,147 @@
+"""The contract of a utility: what a decision is worth, whatever decisions and outcomes are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from stakes.errors import StakesError
+from stakes.outcomes import Outcomes
+from stakes.registry import Registry
+
+if TYPE_CHECKING:
+    from stakes.utility.table import Table, TableUtility
+
+utilities: Registry["Utility"] = Registry("utility")
+
+
+class Utility(ABC):
+    """What each decision is worth under each outcome; higher is better.
+
+    >>> utility = Utility.from_costs(
+    ...     {"treat": {"ill": 0, "well": 40}, "send home": {"ill": 500, "well": 0}}, unit="£"
+    ... )
+
+    A cost and a utility are two faces of one number, ``utility = best - cost / scale``: ``best`` is the utility of a
+    cost of nothing, ``scale`` the cost of one unit of utility. Costs are in ``unit``.
+    """
+
+    decisions: tuple[str, ...]
+    unit: str = ""
+    best: float = 0.0
+    scale: float = 1.0
+    per_example: bool = False  # whether each example has its own
+
+    # Tables over named outcomes: see `TableUtility` ---------------------------------------------------
+
+    @staticmethod
+    def from_costs(
+        costs: "Table",
+        decisions: Sequence[str] | None = None,
+        outcomes: Sequence[str] | None = None,
+        *,
+        unit: str = "",
+        best: float = 0.0,
+        scale: float = 1.0,
+    ) -> "TableUtility":
+        """From what a decision costs under an outcome, in any unit: ``utility = best - cost / scale``."""
+        from stakes.utility.table import TableUtility
+
+        if not scale > 0:
+            raise StakesError(f"expected a scale above 0, the cost of one unit of utility, but got {scale}")
+        return TableUtility.named(lambda costs: best - costs / scale, costs, decisions, outcomes, unit, best, scale)
+
+    @staticmethod
+    def from_matrix(
+        values: "Table",
+        decisions: Sequence[str] | None = None,
+        outcomes: Sequence[str] | None = None,
+        *,
+        unit: str = "",
+    ) -> "TableUtility":
+        """From utilities, higher is better. A cost is then the distance to the best cell."""
+        from stakes.utility.table import TableUtility
+
+        return TableUtility.named(lambda values: values, values, decisions, outcomes, unit)
+
+    @staticmethod
+    def from_csv(path: str | PathLike[str], *, unit: str | None = None) -> "TableUtility":
+        """From a file in one of the forms of `stakes.utility.csv`; ``unit`` overrides the one it states."""
+        from stakes.utility.csv import read_cost_file
+
+        try:
+            kind, stated_unit, cells = read_cost_file(path)
+            build = Utility.from_costs if kind == "cost" else Utility.from_matrix
+            return build(cells, unit=stated_unit if unit is None else unit)
+        except StakesError as error:
+            raise StakesError(f"{path}: {error}") from None
+
+    @staticmethod
+    def diagonal(names: Sequence[str], right: float = 1.0, wrong: float = 0.0) -> "TableUtility":
+        """Decisions are the outcomes' names; ``right`` where they agree, ``wrong`` elsewhere."""
+        from stakes.utility.table import TableUtility
+
+        table = np.where(np.eye(len(names), dtype=bool), right, wrong)
+        return TableUtility(table, tuple(names), tuple(names), best=max(right, wrong))
+
+    # What every kind answers -------------------------------------------------------------------------
+
+    @abstractmethod
+    def expected(self, outcomes: Outcomes) -> Tensor:
+        """``(..., K) -> (..., D)``: the expected utility of every decision."""
+
+    def expected_of(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
+        """``(S, B, ..., K), (B, ...) -> (S, B, ...)``: the expected utility of one decision for each input."""
+        values = self.expected(outcomes)
+        return values.gather(-1, choice.expand(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
+    def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
+        """``(S, B, ...)``: how much more the choice is expected to be worth than its rival, draw by draw."""
+        return self.expected_of(outcomes, choice) - self.expected_of(outcomes, rival)
+
+    def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
+        """The logarithm of `expected_of`, which has to be positive: see `bounded`."""
+        return self.expected_of(outcomes, choice).log()
+
+    @abstractmethod
+    def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
+        """``(B, ...), (B, ...) -> (B, ...)``: what each decision turned out to be worth."""
+
+    @property
+    @abstractmethod
+    def span(self) -> float:
+        """The distance from the worst to the best that can happen: the scale of a margin."""
+
+    @abstractmethod
+    def bounded(self, margin: float) -> Self:
+        """The same utility, shifted so that its worst is ``margin``: what `log_gain` needs."""
+
+    def rows(self, index: Any) -> Self:
+        """The utility of these examples; itself, if it is one for all examples."""
+        return self
+
+    def require_examples(self, count: int) -> None:  # noqa: B027 (most have none)
+        """Refuse another number of examples than this is a utility of, if examples have one each."""
+
+    def cost_of(self, utility: Any) -> Any:
+        """The cost, in ``unit``, that a utility (a number or an array) stands for."""
+        return (self.best - utility) * self.scale
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Its settings in JSON types, with its kind; `from_dict` builds it again."""
+
+    @staticmethod
+    def from_dict(fields: Mapping[str, Any]) -> "Utility":
+        settings = dict(fields)
+        kind = settings.pop("kind", "table")
+        try:
+            return utilities[kind](**settings)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, StakesError):
+                raise
+            raise StakesError(f"expected the fields of a utility, but got {sorted(fields)} ({error})") from None
