@@ -12,7 +12,7 @@ from stakes.evaluation.comparison import Run, score_run
 from stakes.objectives import LossCalibrated, Objective, Weighted
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
 from stakes.tables.models import Method, method
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 PROTOCOLS = ("fair", "authors")
 DECIMALS = 6  # of the scores in rows.jsonl
@@ -69,7 +69,7 @@ def redraw_uniformly(
 
 
 def score_rows(
-    cell: Cell, seed: int, probs: torch.Tensor, labels: torch.Tensor, utility: Utility, **extra: object
+    cell: Cell, seed: int, probs: torch.Tensor, labels: torch.Tensor, utility: TableUtility, **extra: object
 ) -> list[Row]:
     """A row for each rule: utility, accuracy and calibration on the test set; confusion where the classes are few."""
     rows = []
