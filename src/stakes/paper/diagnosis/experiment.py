@@ -15,7 +15,7 @@ from stakes.posteriors.base import Posterior
 from stakes.tables.models import Recipe, predict, train_models
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 TRANSITION_STEPS = 41
 
@@ -91,7 +91,7 @@ class Diagnosis:
         return rows
 
 
-def paper_utility() -> Utility:
+def paper_utility() -> TableUtility:
     """Table 1: utility = 2 - cost / 50."""
     return Utility.from_costs(
         diagnosis.COSTS,

@@ -24,7 +24,7 @@ from stakes.paper.sweep import ALL_MODELS, Cell, Row
 from stakes.tables.models import Recipe, predict, train_models
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 PART = 2_500  # images for training, and as many after them (clean) for validation
 FAVOURED = ("3", "8")
@@ -105,7 +105,7 @@ class Digits:
         return rows
 
 
-def paper_utility() -> Utility:
+def paper_utility() -> TableUtility:
     """1 for the right digit; 0.3 for a wrong 3 or 8; 0 for any other wrong digit."""
     utility = Utility.diagonal([str(digit) for digit in range(CLASSES)])
     for digit in FAVOURED:

@@ -29,7 +29,7 @@ from stakes.posteriors import registry as families
 from stakes.posteriors.base import Draws, Posterior
 from stakes.training.config import Training
 from stakes.training.fit import fit
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 RIGHT = 0.8
 WRONG = {"Sky": 0.0, "Building": 0.0, "Car": 0.4, "Pedestrian": 0.4, "Cyclist": 0.4}
@@ -153,7 +153,7 @@ class Roads:
         return LossCalibrated(road_utility(), refresh="running", momentum=self.momentum)
 
 
-def road_utility() -> Utility:
+def road_utility() -> TableUtility:
     """The paper's table 4: false alarms for cars, pedestrians and cyclists cost less than other mistakes."""
     utility = Utility.diagonal(CLASSES, RIGHT)
     for name in CLASSES:
