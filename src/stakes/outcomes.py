@@ -45,6 +45,10 @@ class Outcomes:
 
         def softmax(log: bool) -> Tensor:
             function = torch.log_softmax if log else torch.softmax
+            if logits.stride(axis) > 1:  # as it lies in memory
+                order = sorted(range(logits.ndim), key=logits.stride, reverse=True)
+                back = [order.index(number) for number in range(logits.ndim)]
+                return function(logits.permute(order), order.index(axis)).permute(back).movedim(axis, -1)
             # Over a short last axis a softmax takes 15 ns for each number, over any other axis 1 ns.
             if axis == logits.ndim - 1:
                 return function(logits.transpose(-2, -1).contiguous(), axis - 1).transpose(-2, -1)

@@ -37,10 +37,10 @@ class Stack(Posterior):
                 tensor.data = views[name].data[place]
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
-        return self._each(lambda member, own: member.outputs(own, samples), x, x_axis=1, out_axis=3)
+        return self._each(lambda member, own: _rows_last(member.outputs(own, samples)), x, x_axis=1, out_axis=3)
 
     def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
-        return self._each(lambda member, own: member.shared_outputs(own, samples), x, x_axis=1, out_axis=3)
+        return self._each(lambda member, own: _rows_last(member.shared_outputs(own, samples)), x, x_axis=1, out_axis=3)
 
     def kl(self) -> Tensor:
         return self._each(lambda member, _: member.kl(), torch.empty(len(self.members)), x_axis=0, out_axis=0).sum()
@@ -62,6 +62,11 @@ class Stack(Posterior):
             return torch.func.functional_call(template, own_state, (run, own_x))  # type: ignore[no-any-return]
 
         return torch.func.vmap(of_one, (0, x_axis), out_axis, randomness="different")(state, x)
+
+
+def _rows_last(outputs: Tensor) -> Tensor:
+    """The same ``(S, B, C)``, its rows innermost in memory, where a softmax over the classes is fast."""
+    return outputs.transpose(1, 2).contiguous().transpose(1, 2) if outputs.ndim == 3 else outputs
 
 
 class _Template(nn.Module):
