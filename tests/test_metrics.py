@@ -9,8 +9,8 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from stakes import StakesError, Utility, decide
 from stakes.evaluation import metrics
-from stakes.utility import TableUtility
 from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference
+from stakes.utility import TableUtility
 
 NAMES = ["a", "b", "c"]
 SQUARE = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], NAMES, NAMES)

@@ -1,7 +1,7 @@
 """A last-layer Laplace posterior, written by a user: q is Gaussian over the last linear layer, at its MAP fit."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch

@@ -98,7 +98,7 @@ def demand(count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_numbers_train_with_loss_calibration_and_decide() -> None:
-    utility = Order([float(amount) for amount in range(0, 16)], under=9, over=1)
+    utility = Order([float(amount) for amount in range(16)], under=9, over=1)
     torch.manual_seed(0)
     networks = [nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 2)) for _ in range(2)]
     posterior = Ensemble(networks, Gaussian())

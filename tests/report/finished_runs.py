@@ -42,18 +42,18 @@ def finished_run(
     target: str = "diagnosis",
     changes: Mapping[str, Any] | None = None,  # to the settings
 ) -> Run:
-    """A saved run. The models but boosting are in the order of their validation utilities: the last is chosen."""
-    trained = tuple(model for model in probs if model != "boosting")
-    seeds = len(probs[trained[0]])
-    task = TableTask(path / "d.csv", target, path / "c.csv", models=trained, seeds=seeds)
+    """A saved run. Models are in the order of their validation utilities, but for boosting, which has the lowest."""
+    models = tuple(probs)
+    seeds = len(probs[models[0]])
+    task = TableTask(path / "d.csv", target, path / "c.csv", models=models, seeds=seeds)
     path.mkdir(parents=True, exist_ok=True)
     for file in (task.data, task.costs):
         file.write_text("a\n")
     scored = []
     for seed in range(seeds):
         for model, of_seeds in probs.items():
-            validation = None if model == "boosting" else float(trained.index(model) - 0.1 * seed)
-            # As if the draws had left a hundredth of a unit of doubt about every margin.
+            validation = float(models.index(model) - 0.1 * seed) if model != "boosting" else -1.0
+            # As if the draws had left a hundredth of a unit of doubt about every margin; trees have no draws.
             error = None if model == "boosting" else torch.full((len(labels),), 0.01)
             scored += score(Predictions(model, seed, of_seeds[seed], validation, {}, error), labels, utility)
     run = Run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stakes._io.files import write_text
 from stakes.paper.diagnosis import data as diagnosis
-from stakes.tables.models import METHODS, Recipe
+from stakes.tables.models import MODELS, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 from stakes.training.config import Training
 
@@ -30,7 +30,7 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> Tab
         test=folder / "test.csv",
         target=TARGET,
         costs=folder / "costs.csv",
-        models=tuple(known.name for known in METHODS),
+        models=tuple(known.name for known in MODELS),
         recipe=Recipe(
             hidden=(20,),
             dropout=0.2,

@@ -11,7 +11,7 @@ from stakes.errors import StakesError, listing
 from stakes.evaluation.comparison import Predictions, score
 from stakes.objectives import LossCalibrated, Objective, Weighted
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
-from stakes.tables.models import Method, method
+from stakes.tables.models import NetworkModel, model
 from stakes.utility import TableUtility, Utility
 
 PROTOCOLS = ("fair", "authors")
@@ -37,7 +37,7 @@ def seed_groups(seeds: int, together: int) -> list[range]:
     return [range(first, min(first + together, seeds)) for first in range(0, seeds, together)]
 
 
-def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int, warmup: int) -> Method:
+def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int, warmup: int) -> NetworkModel:
     """A model with the paper's class weights, whose decisions are taken as the protocol says.
 
     ``fair`` takes them at every step (Algorithm 1) and ramps the gain up over the first ``warmup`` steps;
@@ -53,8 +53,9 @@ def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int
         return LossCalibrated(utility, samples=samples, warmup=warmup)
 
     objectives = {"weighted": weighted, "calibrated": calibrated, "noise+calibrated": calibrated}
-    model = method(name)
-    return replace(model, objective=objectives.get(name, model.objective))
+    network = model(name)
+    assert isinstance(network, NetworkModel)
+    return replace(network, objective=objectives.get(name, network.objective))
 
 
 def redraw_uniformly(

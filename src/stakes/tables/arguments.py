@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stakes.errors import StakesError
-from stakes.tables.models import METHODS, Noise, Recipe
+from stakes.tables.models import Noise, Recipe, model_names
 from stakes.tables.task import TableTask
 
 _RECIPE = Recipe()
@@ -36,7 +36,7 @@ def label_noise(text: str) -> Noise:
 
 def models(text: str, noise: Noise) -> tuple[str, ...]:
     """The models named; where none is, those that make sense with such label noise."""
-    return tuple(split(text)) or tuple(known.name for known in METHODS if noise is not None or not known.noisy)
+    return tuple(split(text)) or model_names(noise)
 
 
 def share_or_file(text: str) -> Path | float:

@@ -22,7 +22,7 @@ from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.saved_model import SavedModel
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
-from stakes.tables.models import REFERENCE, Problem, Recipe, boosted_probs, method, train_model
+from stakes.tables.models import Problem, Recipe, model
 from stakes.tables.read import read_table
 from stakes.tables.run import Run, RunFolder
 from stakes.tables.split import duplicate_groups, split
@@ -30,7 +30,7 @@ from stakes.tables.task import Fit, TableTask, check
 from stakes.tables.values import check_classes, encode_labels
 from stakes.training.config import Epoch
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 FEW_ROWS = 5
 
@@ -44,6 +44,7 @@ class PreparedTable:
     """The table as a problem, and the encoder that made it one."""
 
     problem: Problem
+    test: TensorExamples
     encoder: TableEncoder
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
@@ -59,7 +60,7 @@ def prepare(task: TableTask) -> PreparedTable:
         raise StakesError(f"{task.data}: expected columns to learn from beside the target, but none is left")
     check_classes(labels, utility.outcomes, task.target)
     rows = np.arange(len(frame))
-    groups = duplicate_groups(frame.to_numpy(dtype=object))
+    groups = duplicate_groups(frame)
     if isinstance(task.test, Path):
         test_frame, test_labels = _labelled(task.test, task, utility)
         held_out = np.arange(len(test_frame))
@@ -74,16 +75,14 @@ def prepare(task: TableTask) -> PreparedTable:
         return TensorExamples(torch.from_numpy(encoder.transform(part)), torch.from_numpy(values))
 
     problem = Problem(
-        examples(frame.iloc[train], labels[train]),
-        examples(frame.iloc[validation], labels[validation]),
-        examples(test_frame, test_labels),
-        utility,
+        examples(frame.iloc[train], labels[train]), examples(frame.iloc[validation], labels[validation]), utility
     )
+    test = examples(test_frame, test_labels)
     check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
     for part, values in (("validation", labels[validation]), ("test", test_labels)):
         _warn_of_few(part, values, utility)
     counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
-    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
+    return PreparedTable(problem, test, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
 
 
 def fit_table(
@@ -115,17 +114,15 @@ def fit_table(
     return _conclude(task, settings, prepared, folder)
 
 
-def _warn_of_few(part: str, labels: Any, utility: Utility) -> None:
+def _warn_of_few(part: str, labels: Any, utility: TableUtility) -> None:
     counts = np.bincount(labels, minlength=len(utility.outcomes))
     few = [f"{name} {count}" for name, count in zip(utility.outcomes, counts, strict=True) if count < FEW_ROWS]
     if few:
-        message = (
-            f"the {part} rows have few cases of some outcomes ({', '.join(few)}): what is said of them is uncertain"
-        )
+        message = f"the {part} rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
         warnings.warn(message, StakesWarning, stacklevel=3)
 
 
-def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:
+def _labelled(path: Path, task: TableTask, utility: TableUtility) -> tuple[pd.DataFrame, Any]:
     """The columns beside the target, and the encoded labels, of a file."""
     frame = read_table(path)
     target = _present(path, [task.target], frame)
@@ -151,41 +148,25 @@ class _Worker:
 
     def __call__(self, fit: Fit, report: Report) -> Fit:
         report("started")
-        problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
-        if fit.model == REFERENCE:
-            self.folder.write_predictions(Predictions(fit.model, fit.seed, boosted_probs(problem, fit.seed)))
-            return fit
-        checkpoint = place / "checkpoint.safetensors"
-        posterior, history = train_model(
-            method(fit.model),
-            self.recipe,
-            problem.train,
-            problem.validation,
-            problem.utility,
-            fit.seed,
-            checkpoint=checkpoint,
-            progress=report,
-        )
-        shutil.rmtree(place / "model", ignore_errors=True)
-        seed = derive(fit.seed, "predict")
+        problem, folder = self.prepared.problem, self.folder.run(fit.model, fit.seed)
+        checkpoint = folder / "checkpoint.safetensors"
+        trained = model(fit.model).train(problem, self.recipe, fit.seed, checkpoint, report)
+        shutil.rmtree(folder / "model", ignore_errors=True)
         notes = {**self.notes, "model": fit.model, "seed": fit.seed}
-        SavedModel(posterior, problem.utility, self.prepared.encoder, self.recipe.samples, seed, notes).save(
-            place / "model"
-        )
-        details = {"epochs": len(history.epochs), "best_epoch": history.best}
-        decisions = decide(posterior.draw(self.recipe.samples, seed)(problem.test.x), problem.utility)
+        SavedModel(trained.predictor, problem.utility, self.prepared.encoder, notes).save(folder / "model")
+        decisions = decide(trained.predictor(self.prepared.test.x), problem.utility)
         # The draws themselves are not kept: the error of the margins is that of the costs as they are.
-        predictions = Predictions(
-            fit.model, fit.seed, decisions.probs, history.best_utility, details, decisions.margin_error
+        error, details = decisions.margin_error, trained.details
+        self.folder.write_predictions(
+            Predictions(fit.model, fit.seed, decisions.probs, trained.validation_utility, details, error)
         )
-        self.folder.write_predictions(predictions)
         checkpoint.unlink(missing_ok=True)
         return fit
 
 
 def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> Run:
     """Score what the fits left in the folder, choose a model, and save both."""
-    labels, utility = prepared.problem.test.labels, prepared.problem.utility
+    labels, utility = prepared.test.labels, prepared.problem.utility
     predictions = [folder.read_predictions(fit.model, fit.seed) for fit in task.fits()]
     scored = tuple(item for each in predictions for item in score(each, labels, utility))
     run = Run(
