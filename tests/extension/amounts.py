@@ -1,4 +1,4 @@
-"""Outcomes that are numbers, written by a user: a Gaussian likelihood, and the cost of ordering too much or too little."""
+"""Outcomes that are numbers, written by a user: a Gaussian likelihood, and what a wrong order costs."""
 
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ class Gaussian(Likelihood):
 
 
 class Order(Utility):
-    """How much to order, of some amounts: each unit too few costs ``under``, each too many ``over``; at most ``most``."""
+    """How much to order: each unit too few costs ``under``, each too many ``over``, at most ``most`` in all."""
 
     def __init__(self, amounts: list[float], under: float, over: float, most: float = 50.0, shift: float = 0.0) -> None:
         self.amounts, self.under, self.over, self.most, self.shift = amounts, under, over, most, shift

@@ -12,7 +12,7 @@ from stakes import Draws, Likelihood, Posterior, families
 
 @families.register("last_layer_laplace")
 class LastLayerLaplace(Posterior):
-    """``cov = (prior precision + Gauss-Newton)^-1`` over the weights (C, F + 1) of the last layer, fitted after training."""
+    """The covariance, fitted after training, is ``(prior precision + Gauss-Newton)^-1`` over (C, F + 1) weights."""
 
     def __init__(self, network: nn.Sequential, likelihood: Likelihood | None = None, *, prior_sd: float = 1.0) -> None:
         super().__init__(likelihood)

@@ -67,7 +67,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    task = TableTask(Path("d"), "t", Path("c"), models=("standard", "weighted"))
+    task = TableTask(Path("d"), "t", Path("c"), models=("standard", "weighted", "boosting"))
     standard, weighted, boosting = task.fits()
     with fits_progress(task) as tell:
         assert stream.getvalue() == ""  # others write until there is something to show

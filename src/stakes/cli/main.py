@@ -4,17 +4,15 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
-from stakes.tables.models import Recipe
-
-if TYPE_CHECKING:
-    from stakes.tables.task import TableTask
+from stakes.tables.models import MODELS, Recipe
+from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # Lightning, pandas and scikit-learn are imported by the commands that need them: help comes at once.
 
@@ -82,10 +80,10 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")],
     test: Annotated[
         str, typer.Option(help="The share of rows to test on, or a file of test rows.", rich_help_panel=_DATA)
-    ] = "0.2",
+    ] = str(TableTask.test),
     validation: Annotated[
         float, typer.Option(help="The share of the other rows to choose epoch and model by.", rich_help_panel=_DATA)
-    ] = 0.2,
+    ] = TableTask.validation,
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="NAMES", help="Columns to leave out: a,b (or repeat).", rich_help_panel=_DATA),
@@ -106,8 +104,8 @@ def fit(
     models: Annotated[
         str,
         typer.Option(
-            help="What to compare, of: standard, weighted, calibrated, noise, noise+calibrated.",
-            show_default="the first three; all five with --label-noise",
+            help=f"What to compare, of: {', '.join(known.name for known in MODELS)}.",
+            show_default="all; the noise models only with --label-noise",
             rich_help_panel=_MODELS,
         ),
     ] = "",
@@ -129,7 +127,7 @@ def fit(
         map(str, _RECIPE.hidden)
     ),
     dropout: Annotated[
-        float, typer.Option(help="Dropout rate, from 0 up to 1.", rich_help_panel=_MODELS)
+        float, typer.Option(help="Dropout rate, from 0 up to 1; an ensemble has none.", rich_help_panel=_MODELS)
     ] = _RECIPE.dropout,
     epochs: Annotated[
         int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_FITTING)
@@ -147,10 +145,10 @@ def fit(
     ] = _TRAINING.learning_rate,
     seeds: Annotated[
         int, typer.Option(help="Repetitions of every model, to see its luck.", min=1, rich_help_panel=_RUN)
-    ] = 1,
+    ] = TableTask.seeds,
     seed: Annotated[
         int, typer.Option(help="Where all randomness starts.", min=0, max=_MOST_SEED, rich_help_panel=_RUN)
-    ] = 0,
+    ] = TableTask.seed,
     workers: Workers = 1,
     resume: Resume = False,
     force: Force = False,
@@ -158,11 +156,10 @@ def fit(
     """Train the alternatives on a table, compare what their decisions cost, and keep the best model.
 
     standard learns as if all mistakes were alike, weighted gives costly classes more weight, calibrated
-    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels. Each is
-    tested deciding by the highest probability and by the costs, against gradient boosting for reference.
+    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels; boosting is
+    gradient boosting of decision trees. Each is tested deciding by the highest probability and by the costs.
     """
     from stakes.tables import arguments
-    from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
     from stakes.training.config import Training
 
     noise = arguments.label_noise(label_noise)
@@ -261,7 +258,7 @@ def demo(
 # Within --------------------------------------------------------------------------------------------
 
 
-def _run(task: "TableTask", out: Path, *, resume: bool, force: bool, workers: int) -> None:
+def _run(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
     from stakes.cli.console import print_comparison
