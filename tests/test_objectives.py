@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from stakes import Ensemble, LossCalibrated, MCDropout, NoisyCategorical, StakesError, Standard, Utility, Weighted
 from stakes.objectives import Objective
@@ -396,3 +397,43 @@ def test_the_gain_comes_in_over_the_warmup_and_goes_on_after_an_interruption() -
     assert found == pytest.approx(expected, rel=1e-5)
     with pytest.raises(StakesError, match="warmup"):
         LossCalibrated(utility, warmup=-1)
+
+
+class _Largest(TorchDispatchMode):
+    """The largest tensor that an operation inside puts out."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN
+        out = func(*args, **(kwargs or {}))
+        self.numel = max(self.numel, out.numel() if isinstance(out, Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("refresh", ["step", "running"])
+def test_of_a_table_for_each_example_a_step_takes_those_of_its_batch(members: Ensemble, refresh: str) -> None:
+    """Casting all of them at every step costs more than the step."""
+    tables = np.random.default_rng(0).normal(size=(5000, 3, 3))
+    utility = TableUtility(tables, ("x", "y", "z"), ("a", "b", "c"))
+    objective = LossCalibrated(utility, refresh=refresh)
+    x, labels = batch()
+    index = torch.arange(9) + 700
+    with _Largest() as largest:
+        loss = objective(members, x, labels, index=index)
+    assert largest.numel <= 709 * 3  # the memory of running decisions
+    alone = LossCalibrated(TableUtility(tables[700:709], utility.decisions, utility.outcomes), refresh=refresh)
+    alone._positive = utility.bounded(1e-3 * utility.span).rows(slice(700, 709))
+    torch.testing.assert_close(loss, alone(members, x, labels, index=index - 700))
+
+
+def test_what_an_objective_remembers_belongs_to_one_run(members: Ensemble) -> None:
+    x, labels = batch()
+    index = torch.arange(9)
+    objective = LossCalibrated(ASYMMETRIC, refresh="running", warmup=5)
+    first = objective(members, x, labels, index=index)
+    state = objective.state_dict()
+    again = objective.fresh()
+    assert again.state_dict().keys() == {"steps"}
+    assert int(again.state_dict()["steps"]) == 0
+    torch.testing.assert_close(again(members, x, labels, index=index), first)
+    assert torch.equal(objective.state_dict()["memory"], state["memory"]), "and a copy does not touch the original"
