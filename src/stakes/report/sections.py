@@ -48,16 +48,14 @@ def answer(run: Run) -> dict[str, Any]:
 
 def alternatives(run: Run) -> dict[str, Any]:
     """Every model under every rule: its cost, and what it saves against the reference; with the scales of both."""
-    rows = run.comparison.rows
-    costs = [as_cost(row.utility, run.utility) for row in rows]
-    saved = [saved_cost(row.difference, run.utility) for row in rows if row.difference is not None]
+    rows, utility = run.comparison.rows, run.utility
+    costs = [(row, as_cost(row.utility, utility)) for row in rows]
+    saved = [(row, saved_cost(row.difference, utility)) for row in rows if row.difference is not None]
     return {
-        "costs": list(zip(rows, costs, strict=True)),
-        "cost_scale": (min(cost.low for cost in costs), max(cost.high for cost in costs)),
-        "saved": [
-            (row, each, verdict(each)) for row, each in zip((row for row in rows if row.difference), saved, strict=True)
-        ],
-        "saved_scale": (min([0.0, *(each.low for each in saved)]), max([0.0, *(each.high for each in saved)])),
+        "costs": costs,
+        "cost_scale": (min(cost.low for _, cost in costs), max(cost.high for _, cost in costs)),
+        "saved": [(row, each, verdict(each)) for row, each in saved],
+        "saved_scale": (min([0.0, *(each.low for _, each in saved)]), max([0.0, *(each.high for _, each in saved)])),
     }
 
 
