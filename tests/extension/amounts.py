@@ -23,9 +23,6 @@ class Gaussian(Likelihood):
         mean, log_sd = outputs.unbind(2)
         return torch.distributions.Normal(mean, log_sd.exp()).log_prob(labels)
 
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "gaussian"}
-
 
 class Order(Utility):
     """How much to order: each unit too few costs ``under``, each too many ``over``, at most ``most`` in all."""
