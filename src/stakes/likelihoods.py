@@ -83,7 +83,8 @@ class Categorical(Likelihood):
 
 def _bad_labels(labels: Tensor, classes: int) -> StakesError:
     return StakesError(
-        f"expected int64 labels from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to {labels.max()}"
+        f"expected int64 labels from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to {labels.max()}: "
+        "use labels.long() for class numbers"
     )
 
 

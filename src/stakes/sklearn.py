@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from stakes import seeds
-from stakes._io.threads import one_thread
+from stakes._io.parallel import one_thread
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
 from stakes.predictors import SampledPosterior

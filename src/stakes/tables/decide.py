@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from stakes._io.files import atomic, existing_file
-from stakes._io.threads import one_thread
+from stakes._io.parallel import one_thread
 from stakes.errors import StakesError, listing
 from stakes.saved_model import SavedModel
 from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table

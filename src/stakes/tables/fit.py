@@ -1,9 +1,8 @@
 """``stakes fit``: a table, its costs, and the alternatives trained and compared."""
 
-import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,19 +14,17 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from stakes._io.files import atomic_directory, write_json, write_text
+from stakes._io.files import atomic_directory
 from stakes._io.parallel import Report, side_by_side
-from stakes._io.tensors import write_tensors
 from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning, listing
-from stakes.evaluation.comparison import Comparison, Run, best_run, score_run, summarise
+from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.saved_model import SavedModel
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
-from stakes.tables.folder import RunFolder
 from stakes.tables.models import Problem, Recipe, model
 from stakes.tables.read import read_table
-from stakes.tables.run import Cases, read_runs
+from stakes.tables.run import Run, RunFolder
 from stakes.tables.split import duplicate_groups, split
 from stakes.tables.task import Fit, TableTask, check
 from stakes.tables.values import check_classes, encode_labels
@@ -97,7 +94,7 @@ def fit_table(
     workers: int = 1,
     on_prepared: Callable[[PreparedTable], None] = lambda prepared: None,
     on_progress: Listener = lambda fit, event: None,
-) -> Comparison:
+) -> Run:
     """Train and compare the alternatives; the chosen model and all results are in ``folder`` at the end."""
     check(task)
     settings = task.settings()
@@ -114,7 +111,7 @@ def fit_table(
     worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
     for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
         on_progress(finished, "done")
-    return _conclude(read_runs(folder, task.fits()), prepared, folder, task.seed)
+    return _conclude(task, settings, prepared, folder)
 
 
 def _warn_of_few(part: str, labels: Any, utility: TableUtility) -> None:
@@ -158,31 +155,34 @@ class _Worker:
         notes = {**self.notes, "model": fit.model, "seed": fit.seed}
         SavedModel(trained.predictor, problem.utility, self.prepared.encoder, notes).save(folder / "model")
         decisions = decide(trained.predictor(self.prepared.test.x), problem.utility)
-        predictions = {"probs": decisions.probs}
-        if decisions.margin_error is not None:  # of the costs as they are: the draws themselves are not kept
-            predictions["margin_error"] = decisions.margin_error
-        metadata = {"validation_utility": trained.validation_utility, "details": dict(trained.details)}
-        write_tensors(self.folder.predictions_file(fit.model, fit.seed), predictions, metadata)
+        # The draws themselves are not kept: the error of the margins is that of the costs as they are.
+        error, details = decisions.margin_error, trained.details
+        self.folder.write_predictions(
+            Predictions(fit.model, fit.seed, decisions.probs, trained.validation_utility, details, error)
+        )
         checkpoint.unlink(missing_ok=True)
         return fit
 
 
-def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:
+def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> Run:
+    """Score what the fits left in the folder, choose a model, and save both."""
     labels, utility = prepared.test.labels, prepared.problem.utility
-    comparison = summarise(runs, labels, utility, seed)
-    best = best_run(runs, comparison.chosen)
+    predictions = [folder.read_predictions(fit.model, fit.seed) for fit in task.fits()]
+    scored = tuple(item for each in predictions for item in score(each, labels, utility))
+    run = Run(
+        settings,
+        labels,
+        torch.from_numpy(prepared.test_places + 1),
+        utility,
+        prepared.rows,
+        prepared.repeated,
+        prepared.encoder.width,
+        {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")},
+        scored,
+        compare(scored, task.seed),
+    )
+    best = best_seed(predictions, run.comparison.chosen)
     with atomic_directory(folder.model) as temporary:
         shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
-    numbers = torch.from_numpy(prepared.test_places + 1)
-    Cases(labels, numbers, utility, prepared.rows, prepared.repeated, prepared.encoder.width, _versions()).write(folder)
-    _write_lines(folder.results_file, (row for run in runs for row in score_run(run, labels, utility)))
-    write_json(folder.summary_file, comparison.to_dict(utility) | {"rows_used": dict(prepared.rows)})
-    return comparison
-
-
-def _versions() -> dict[str, str]:
-    return {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")}
-
-
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+    run.save(folder.path)
+    return run

@@ -21,7 +21,8 @@ from stakes.posteriors.base import Posterior
 from stakes.predictors import BoostedTrees, SampledPosterior
 from stakes.training.config import Epoch, History, Training
 from stakes.training.examples import TensorExamples
-from stakes.training.fit import fit, fit_together
+from stakes.training.fit import fit
+from stakes.training.stacked import fit_together
 from stakes.utility import TableUtility
 
 Noise = float | Literal["learnt"] | None

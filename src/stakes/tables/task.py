@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -50,11 +50,7 @@ class TableTask:
 
     def fits(self) -> list[Fit]:
         """Every model with every seed."""
-        return planned_fits(self.models, self.seeds, self.seed)
-
-
-def planned_fits(models: Sequence[str], seeds: int, seed: int) -> list[Fit]:
-    return [Fit(model, seed + number) for number in range(seeds) for model in models]
+        return [Fit(model, self.seed + number) for number in range(self.seeds) for model in self.models]
 
 
 def check(task: TableTask) -> None:
