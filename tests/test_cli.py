@@ -160,7 +160,9 @@ def test_the_demo(tmp_path: Path) -> None:
 
 def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     tasks = []
-    monkeypatch.setattr("stakes.cli.main._run", lambda task, out, **options: tasks.append((task, out, options)))
+    monkeypatch.setattr(
+        "stakes.cli.main._fit_and_report", lambda task, out, **options: tasks.append((task, out, options))
+    )
     monkeypatch.setattr("stakes.tables.decide.decide_table", lambda *arguments, **options: None)
     _, _, err = run("demo", "--seeds", 3, "--corrupted", 10)
     assert run(*err.splitlines()[0].split()[1:])[0] == 0

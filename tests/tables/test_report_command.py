@@ -117,7 +117,7 @@ def test_the_command_of_a_run_asks_for_the_same_run(
     options: tuple[str, ...],
 ) -> None:
     asked: list[tuple[TableTask, Path]] = []
-    monkeypatch.setattr(cli, "_run", lambda task, out, **rest: asked.append((task, out)))
+    monkeypatch.setattr(cli, "_fit_and_report", lambda task, out, **rest: asked.append((task, out)))
     assert stakes("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", "o", *options).code == 0
     settings = asked[0][0].settings()
     line = shlex.split(command(settings, "again"))

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,11 @@ import typer
 from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
+from stakes.posteriors.ensemble import DEFAULT_MEMBERS
 from stakes.tables.models import MODELS, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
-# Lightning, pandas and scikit-learn are imported by the commands that need them: help comes at once.
+# pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
 
 app = typer.Typer(
     help="Neural networks that know what a mistake costs: from a table and its costs to decisions.",
@@ -25,17 +27,18 @@ app = typer.Typer(
 app.add_typer(costs_app, name="costs")
 app.add_typer(reproduce_app, name="reproduce")
 
-_DATA, _MODELS, _FITTING, _RUN = "The data", "The models", "The training", "The run"
+_data, _models, _fitting, _run = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("The data", "The models", "The training", "The run")
+)
 _RECIPE = Recipe()  # the defaults
 _TRAINING = _RECIPE.training
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
 
+Names = list[str] | None
 Out = Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run in --out, if one was interrupted.", rich_help_panel=_RUN)
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=_RUN)]
-Workers = Annotated[int, typer.Option(min=1, help="Fits to run side by side, each on one core.", rich_help_panel=_RUN)]
+Resume = Annotated[bool, _run("--resume", help="Go on with the run in --out, if one was interrupted.")]
+Force = Annotated[bool, _run("--force", help="Replace the run in --out.")]
+Workers = Annotated[int, _run(min=1, help="Fits to run side by side, each on one core.")]
 
 
 def main() -> None:
@@ -74,81 +77,43 @@ def _options(
 def fit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV (any delimiter) or .parquet.")],
     target: Annotated[str, typer.Option(help="The column of DATA with the outcome.")],
-    costs: Annotated[
-        Path, typer.Option(help="What each decision costs under each outcome, a CSV: see `stakes costs new`.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")],
-    test: Annotated[
-        str, typer.Option(help="The share of rows to test on, or a file of test rows.", rich_help_panel=_DATA)
-    ] = str(TableTask.test),
+    costs: Annotated[Path, typer.Option(help="What each decision costs under each outcome: see `stakes costs new`.")],
+    out: Out,
+    test: Annotated[str, _data(help="The share of rows to test on, or a file of test rows.")] = str(TableTask.test),
     validation: Annotated[
-        float, typer.Option(help="The share of the other rows to choose epoch and model by.", rich_help_panel=_DATA)
+        float, _data(help="The share of the other rows to choose epoch and model by.")
     ] = TableTask.validation,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAMES", help="Columns to leave out: a,b (or repeat).", rich_help_panel=_DATA),
-    ] = None,
+    drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
     categorical: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.", rich_help_panel=_DATA),
+        Names, _data(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.")
     ] = None,
-    labels: Annotated[
-        str,
-        typer.Option(
-            help="Names for values of the target, as in the costs: 0=repaid,1=defaulted.", rich_help_panel=_DATA
-        ),
-    ] = "",
-    unit: Annotated[
-        str | None, typer.Option(help="Unit of the costs, if their file does not say.", rich_help_panel=_DATA)
-    ] = None,
+    labels: Annotated[str, _data(help="Names for values of the target, as in the costs: 0=repaid,1=defaulted.")] = "",
+    unit: Annotated[str | None, _data(help="Unit of the costs, if their file does not say.")] = None,
     models: Annotated[
         str,
-        typer.Option(
+        _models(
             help=f"What to compare, of: {', '.join(known.name for known in MODELS)}.",
             show_default="all; the noise models only with --label-noise",
-            rich_help_panel=_MODELS,
         ),
     ] = "",
-    posterior: Annotated[
-        str, typer.Option(help="dropout, ensemble or mean_field.", rich_help_panel=_MODELS)
-    ] = _RECIPE.posterior["family"],
-    members: Annotated[int, typer.Option(help="Networks in an ensemble.", min=2, rich_help_panel=_MODELS)] = 5,
-    samples: Annotated[
-        int, typer.Option(help="Draws from the posterior for each prediction.", min=1, rich_help_panel=_MODELS)
-    ] = _RECIPE.samples,
+    posterior: Annotated[str, _models(help="dropout, ensemble or mean_field.")] = _RECIPE.posterior["family"],
+    members: Annotated[int, _models(help="Networks in an ensemble.", min=2)] = DEFAULT_MEMBERS,
+    samples: Annotated[int, _models(help="Draws from the posterior for each prediction.", min=1)] = _RECIPE.samples,
     label_noise: Annotated[
-        str,
-        typer.Option(
-            help="The share of labels in DATA that are as if drawn at random: none, a rate such as 0.1, or learnt.",
-            rich_help_panel=_MODELS,
-        ),
+        str, _models(help="The share of labels that are as if drawn at random: none, a rate such as 0.1, or learnt.")
     ] = "none",
-    hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.", rich_help_panel=_MODELS)] = ",".join(
-        map(str, _RECIPE.hidden)
-    ),
-    dropout: Annotated[
-        float, typer.Option(help="Dropout rate, from 0 up to 1; an ensemble has none.", rich_help_panel=_MODELS)
-    ] = _RECIPE.dropout,
-    epochs: Annotated[
-        int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_FITTING)
-    ] = _TRAINING.epochs,
+    hidden: Annotated[str, _models(help="Sizes of the hidden layers.")] = ",".join(map(str, _RECIPE.hidden)),
+    dropout: Annotated[float, _models(help="Dropout rate, from 0 up to 1; an ensemble has none.")] = _RECIPE.dropout,
+    epochs: Annotated[int, _fitting(help="Most passes over the rows.", min=1)] = _TRAINING.epochs,
     patience: Annotated[
-        int | None,
-        typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_FITTING),
+        int | None, _fitting(help="Stop after so many epochs without a better one.", min=1)
     ] = _TRAINING.patience,
     batch_size: Annotated[
-        int | None,
-        typer.Option(help="Rows in a step.", min=1, show_default="32 to 256, by the rows", rich_help_panel=_FITTING),
+        int | None, _fitting(help="Rows in a step.", min=1, show_default="32 to 256, by the rows")
     ] = _TRAINING.batch_size,
-    learning_rate: Annotated[
-        float, typer.Option(help="Adam's learning rate.", rich_help_panel=_FITTING)
-    ] = _TRAINING.learning_rate,
-    seeds: Annotated[
-        int, typer.Option(help="Repetitions of every model, to see its luck.", min=1, rich_help_panel=_RUN)
-    ] = TableTask.seeds,
-    seed: Annotated[
-        int, typer.Option(help="Where all randomness starts.", min=0, max=_MOST_SEED, rich_help_panel=_RUN)
-    ] = TableTask.seed,
+    learning_rate: Annotated[float, _fitting(help="Adam's learning rate.")] = _TRAINING.learning_rate,
+    seeds: Annotated[int, _run(help="Repetitions of every model, to see its luck.", min=1)] = TableTask.seeds,
+    seed: Annotated[int, _run(help="Where all randomness starts.", min=0, max=_MOST_SEED)] = TableTask.seed,
     workers: Workers = 1,
     resume: Resume = False,
     force: Force = False,
@@ -187,7 +152,7 @@ def fit(
         seeds=seeds,
         seed=seed,
     )
-    _run(task, out, resume=resume, force=force, workers=workers)
+    _fit_and_report(task, out, resume=resume, force=force, workers=workers)
 
 
 @app.command(epilog="Example: stakes decide run new_patients.csv --out decisions.csv --keep patient_id")
@@ -250,15 +215,15 @@ def demo(
     if not (resume and task.data.exists()):
         write_patients(out / "data", corrupted=corrupted)
     typer.echo(f"{command(task.settings(), str(out))} --workers {workers}\n", err=True)
-    _run(task, out, resume=resume, force=force, workers=workers)
+    _fit_and_report(task, out, resume=resume, force=force, workers=workers)
     decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
     typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
 
 
-# Within --------------------------------------------------------------------------------------------
+# Private -------------------------------------------------------------------------------------------
 
 
-def _run(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
+def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
     from stakes.cli.terminal import fits_progress, print_comparison
