@@ -182,7 +182,7 @@ class TableUtility(Utility):
         """(C,) what a mistake about each outcome costs: the mean regret of its column (Ting 2002), scaled to mean 1."""
         table = self.values.mean(0) if self.values.ndim == 3 else self.values
         regret = (table.max(0) - table).mean(0)
-        return regret / regret.mean() if regret.any() else np.ones_like(regret)  # type: ignore[no-any-return]
+        return regret / regret.mean() if regret.any() else np.ones_like(regret)
 
     def warnings(self) -> list[str]:
         """What is probably a mistake in the table, in words; empty for a table for each example."""
