@@ -16,6 +16,7 @@ from stakes import seeds
 from stakes._io.parallel import one_thread
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
+from stakes.posteriors import Ensemble, MCDropout, MeanField
 from stakes.predictors import SampledPosterior
 from stakes.tables.models import FAMILY, Noise, Problem, Recipe, model
 from stakes.tables.split import split
@@ -24,6 +25,7 @@ from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility, Utility
 
+_ANY_PRECISION = (MCDropout, Ensemble, MeanField)  # their draws follow the weights; a user's family may not
 SMALLEST_SPLIT = 40  # with fewer rows all are trained on, and the last epoch is kept
 
 
@@ -105,7 +107,9 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         with one_thread():
             trained = model(self.model).train(Problem(train, validation, self.utility_), self._recipe(), self._seed)
         predictor, self.details_ = trained.predictor, trained.details
-        self.predictor_ = predictor.double() if isinstance(predictor, SampledPosterior) else predictor
+        if isinstance(predictor, SampledPosterior) and isinstance(predictor.posterior, _ANY_PRECISION):
+            predictor = predictor.double()
+        self.predictor_ = predictor
         return self
 
     def decide(self, X: Any) -> Decisions:

@@ -1,6 +1,6 @@
 """Table columns as numbers: the encoder that is fitted on the training part and saved with the model.
 
-Files are read in ``stakes.tables.read``; what single values mean is said in ``stakes.tables.values``.
+Files are read in ``stakes.tables.read``; single values are interpreted in ``stakes.tables.values``.
 """
 
 import sys
@@ -216,7 +216,7 @@ def _fit_levels(series: "pd.Series[Any]", name: str, forced: bool) -> Categorica
     present = texts.dropna()
     counts = Counter(present)
     if not forced:
-        _refuse_spoilt_numbers(name, texts, counts)
+        _refuse_text_among_numbers(name, texts, counts)
     ranked = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
     lost = 1 - sum(counts[level] for level in ranked) / max(1, len(present))
     if len(present) >= IDENTIFIER_ROWS and len(counts) == len(present):
@@ -232,16 +232,16 @@ def _fit_levels(series: "pd.Series[Any]", name: str, forced: bool) -> Categorica
     return CategoricalColumn(name, (*ranked, None) if len(present) < len(texts) else tuple(ranked))
 
 
-def _refuse_spoilt_numbers(name: str, texts: "pd.Series[Any]", counts: Counter[str]) -> None:
+def _refuse_text_among_numbers(name: str, texts: "pd.Series[Any]", counts: Counter[str]) -> None:
     """A column of numbers with a few texts in it was meant as numbers, not as so many categories."""
     numeric = [text for text in counts if is_number(text)]
     if len(numeric) > CODES and sum(counts[text] for text in numeric) > sum(counts.values()) / 2:
         odd = texts.notna() & ~texts.isin(numeric)
-        place = int(odd.to_numpy().argmax())
+        position = int(odd.to_numpy().argmax())
         raise StakesError(
             f"column {name!r}: {sum(counts[text] for text in numeric)} values are numbers, but row "
-            f"{row_number(texts.index, place)} has {texts.iloc[place]!r}: leave such cells empty, or, if the numbers "
-            f"are codes, say --categorical {name}"
+            f"{row_number(texts.index, position)} has {texts.iloc[position]!r}: leave such cells empty, or, if the "
+            f"numbers are codes, use --categorical {name}"
         )
 
 
@@ -276,9 +276,9 @@ def _check_finite(
 
 
 def _write_levels(series: "pd.Series[Any]", column: CategoricalColumn, features: npt.NDArray[np.float32]) -> None:
-    place = {level: i for i, level in enumerate(column.levels)}
+    index = {level: i for i, level in enumerate(column.levels)}
     codes, texts = text_codes(series)
-    levels = np.array([place.get(text, -1) for text in [*texts, None]])[codes]
+    levels = np.array([index.get(text, -1) for text in [*texts, None]])[codes]
     rows = np.flatnonzero(levels >= 0)
     features[rows, levels[rows]] = 1.0
 

@@ -28,7 +28,7 @@ BLOCK_ROWS = 16384
 SNIFFED_ROWS = 200
 PARQUET_SUFFIXES = {".parquet", ".pq"}
 
-# Said here and not left to pandas, which cannot exempt the columns that are carried through untouched.
+# Named here and not left to pandas, which cannot exempt the columns that are carried through untouched.
 MISSING_TEXTS = ["", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
 
 
@@ -37,17 +37,17 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     A line with fewer fields than the header has missing values at its end; one with more is an error.
     """
-    found = existing_file(path)
-    if found.suffix.lower() in PARQUET_SUFFIXES:
-        with _parquet_errors(found), pq.ParquetFile(found) as file:
-            raw_names = _parquet_names(found, file)
+    file_path = existing_file(path)
+    if file_path.suffix.lower() in PARQUET_SUFFIXES:
+        with _parquet_errors(file_path), pq.ParquetFile(file_path) as file:
+            raw_names = _parquet_names(file_path, file)
             frame = _parquet_frame(file.read(list(raw_names.values())), raw_names)
     else:
-        layout = _csv_layout(found)
+        layout = _csv_layout(file_path)
         with _csv_errors(layout), _open_csv(layout, {}) as reader:
             frame = reader.read()
     if frame.empty:
-        raise _no_rows(found)
+        raise _no_rows(file_path)
     return frame
 
 
@@ -61,15 +61,15 @@ def iter_table(
     """
     if rows < 1:
         raise StakesError(f"expected blocks of at least 1 row, but got rows={rows}")
-    found = existing_file(path)
+    file_path = existing_file(path)
     wanted = list(dict.fromkeys([*encoder.names, *keep]))
-    if found.suffix.lower() in PARQUET_SUFFIXES:
-        with _parquet_errors(found), pq.ParquetFile(found) as file:
-            raw_names = _parquet_names(found, file)
-        _check_columns(found, raw_names, wanted)
-        return _parquet_blocks(found, {name: raw_names[name] for name in wanted}, rows)
-    layout = _csv_layout(found)
-    _check_columns(found, layout.names, wanted)
+    if file_path.suffix.lower() in PARQUET_SUFFIXES:
+        with _parquet_errors(file_path), pq.ParquetFile(file_path) as file:
+            raw_names = _parquet_names(file_path, file)
+        _check_columns(file_path, raw_names, wanted)
+        return _parquet_blocks(file_path, {name: raw_names[name] for name in wanted}, rows)
+    layout = _csv_layout(file_path)
+    _check_columns(file_path, layout.names, wanted)
     carried = set(keep) - set(encoder.names)
     return _csv_blocks(layout, encoder.dtypes, carried, wanted, rows)
 
@@ -195,7 +195,7 @@ def _check_widths(layout: _Layout, records: int | None = None) -> None:
                     raise StakesError(
                         f"{layout.path}: expected {len(layout.names)} fields as in the header, but line "
                         f"{reader.line_num} has {len(fields)}; put quotation marks around text that contains "
-                        f"{layout.delimiter!r}, or mend the line"
+                        f"{layout.delimiter!r}, or correct the line"
                     )
         except csv.Error:
             return  # a cell of megabytes: a quotation mark is open, as the caller reports

@@ -44,15 +44,15 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
     if pd.api.types.is_numeric_dtype(series.dtype):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     codes, uniques = factorize(series)
-    found = [_number(value) for value in uniques]
-    for code, (value, number) in enumerate(zip(uniques, found, strict=True)):
+    parsed = [_number(value) for value in uniques]
+    for code, (value, number) in enumerate(zip(uniques, parsed, strict=True)):
         if number is None:
             row = row_number(series.index, int(np.argmax(codes == code)))
             raise StakesError(
                 f"column {series.name!r}: expected a number, but row {row} has {value!r}; "
-                "mend it, or leave it empty if the value is missing"
+                "correct it, or leave it empty if the value is missing"
             )
-    return np.array([*found, np.nan], dtype=np.float64)[codes]
+    return np.array([*parsed, np.nan], dtype=np.float64)[codes]
 
 
 def encode_labels(
@@ -69,18 +69,18 @@ def encode_labels(
     codes, texts = text_codes(values)
     _check_no_missing(values, codes, texts, name)
     new = {_text(old): outcome for old, outcome in renames.items()}
-    places = _outcome_places(outcomes)
-    found = np.array([places.get(_text(new.get(text, text)), -1) for text in texts], dtype=np.int64)
-    labels: npt.NDArray[np.int64] = found[codes]
+    index = _outcome_index(outcomes)
+    label_of_text = np.array([index.get(_text(new.get(text, text)), -1) for text in texts], dtype=np.int64)
+    labels: npt.NDArray[np.int64] = label_of_text[codes]
     if (labels < 0).any():
-        strange = [new.get(text, text) for text, place in zip(texts, found, strict=True) if place < 0]
+        unknown = [new.get(text, text) for text, label in zip(texts, label_of_text, strict=True) if label < 0]
         advice = "add it to the costs, or drop those rows"
         if (labels < 0).all():  # nothing matches: the names differ, not the classes
-            pairs = ",".join(f"{text}=..." for text in dict.fromkeys(strange))
+            pairs = ",".join(f"{text}=..." for text in dict.fromkeys(unknown))
             advice = f"name the values with --labels {pairs}; in the costs, outcomes are columns and decisions rows"
         raise StakesError(
             f"column {name!r}: expected the outcomes {listing(outcomes)}, but {int((labels < 0).sum())} rows "
-            f"have {listing(dict.fromkeys(strange))}; {advice}"
+            f"have {listing(dict.fromkeys(unknown))}; {advice}"
         )
     return labels
 
@@ -162,8 +162,8 @@ def _check_no_missing(
         )
 
 
-def _outcome_places(outcomes: Sequence[str]) -> dict[str | None, int]:
-    places = {_text(outcome): place for place, outcome in enumerate(outcomes)}
-    if len(places) != len(outcomes):
+def _outcome_index(outcomes: Sequence[str]) -> dict[str | None, int]:
+    index = {_text(outcome): i for i, outcome in enumerate(outcomes)}
+    if len(index) != len(outcomes):
         raise StakesError(f"expected different outcomes, but some of {listing(outcomes)} mean the same; rename them")
-    return places
+    return index
