@@ -6,6 +6,7 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from stakes.likelihoods import Likelihood
 from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen
 from stakes.posteriors._sampling.masks import ActiveMasks, active, mask_shape, masked
-from stakes.posteriors._sampling.probe import Probe, batch_is_first, on_meta, probe
+from stakes.posteriors._sampling.probe import Probe, batch_is_first, blank, probe
 from stakes.posteriors.base import (
     FrozenDraws,
     OverDraws,
@@ -28,6 +29,7 @@ from stakes.posteriors.base import (
     families,
     require_samples,
     squared_norm,
+    weight_like,
     weight_matrices,
 )
 
@@ -82,8 +84,9 @@ class MCDropout(Posterior):
         key = x.shape[1:], x.dtype
         if key not in self._batch_first:
             try:
-                row = torch.empty((1, *x.shape[1:]), dtype=x.dtype, device="meta")
-                self._batch_first[key] = batch_is_first(frozen(on_meta(self.network)), row)
+                network = frozen(blank(self.network))
+                row = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=weight_like(network).device)
+                self._batch_first[key] = batch_is_first(network, row)
             except Exception:  # it cannot be told without values: masks for each example are always right
                 self._batch_first[key] = False
         return self._batch_first[key]
@@ -108,7 +111,9 @@ class DropoutDraws(FrozenDraws):
         return self._over_draws(one, plan.masks(first, last))
 
     def _probe(self, x: Tensor) -> Probe:
-        shown = self._network.with_layout_fallback(lambda: probe(self._network, x))
+        if self._network.channels_last:  # which the meta device does not tell of
+            self._network.with_layout_fallback(lambda: batch_is_first(copy.deepcopy(self._network), x[:1]))
+        shown = probe(self._network, x)
         shown.refuse_randomness()
         if not shown.layouts:
             raise StakesError(

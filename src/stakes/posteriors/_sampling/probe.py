@@ -17,6 +17,8 @@ from stakes.errors import StakesError, listing
 from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, active
 
+SMALL_NETWORK, SMALL_INPUT = 2**20, 2**14  # weights, and numbers in an input
+
 
 class Probe(NamedTuple):
     """What is known of a frozen network for inputs of one shape."""
@@ -39,38 +41,46 @@ class Probe(NamedTuple):
 
 
 def probe(network: nn.Module, x: Tensor, all_random: bool = False) -> Probe:
-    """Pass copies of ``x[:1]`` through a copy of ``network``: on the meta device, where nothing is computed, if it can.
+    """Pass copies of ``x[:1]`` through a copy of ``network``; if that is much to compute, on the meta device.
 
     ``all_random`` says that the draws differ from the first layer on.
     """
-    try:
-        return _probe(on_meta(network), torch.empty_like(x[:1], device="meta"), all_random, network, x)
-    except Exception:  # it needs values, or its device; an error of its own comes again here
-        return _probe(copy.deepcopy(network), x[:1], all_random, network, x)
-
-
-def on_meta(network: nn.Module) -> nn.Module:
-    """A copy of ``network`` whose tensors have shapes, and no values."""
-    tensors = [*network.parameters(), *network.buffers()]
-    known: dict[int, Any] = {
-        id(tensor): torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        for tensor in tensors
-    }
-    return copy.deepcopy(network, known)
+    if not _is_small(network, x[:1]):
+        try:
+            return _probe(blank(network, "meta"), torch.empty_like(x[:1], device="meta"), all_random, network, x)
+        except Exception:  # it needs values, or its device; an error of its own comes again below
+            pass
+    return _probe(copy.deepcopy(network), x[:1], all_random, network, x)
 
 
 def batch_is_first(network: nn.Module, row: Tensor) -> bool:
     """Whether every dropout layer of a frozen network gets the batch on axis 0, and only the batch."""
-    layouts, folded = _layouts(_pass(network, row, 2), _pass(network, row, 3))
+    layouts, folded = _layouts(*(_record(network, torch.cat([row] * rows)) for rows in (2, 3)))
     return not folded and all(layout.axis == 0 for layout in layouts.values())
 
 
+def blank(network: nn.Module, device: str | None = None) -> nn.Module:
+    """A copy of ``network`` with other tensors of the same shapes; on the meta device if it is large."""
+    device = device or ("cpu" if _is_small(network) else "meta")
+    known: dict[int, Any] = {
+        id(tensor): torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        for tensor in [*network.parameters(), *network.buffers()]
+    }
+    return copy.deepcopy(network, known)
+
+
+def _is_small(network: nn.Module, *inputs: Tensor) -> bool:
+    """Whether it is quicker to compute than to look up on the meta device how it would be computed."""
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    return weights <= SMALL_NETWORK and all(x.numel() <= SMALL_INPUT for x in inputs)
+
+
 def _probe(network: nn.Module, row: Tensor, all_random: bool, original: nn.Module, x: Tensor) -> Probe:
-    two, three = _pass(network, row, 2, all_random), _pass(network, row, 3, all_random)
+    two = _watch(network, row, all_random)
+    layouts, folded = _layouts(two.calls, _record(network, torch.cat([row] * 3)))
     for module in network.modules():
         module.training = not isinstance(module, _NormBase)
-    trained = _pass(network, row, 2)
-    layouts, folded = _layouts(two, three)
+    trained = _watch(network, row)
     if folded:
         layouts |= _unfolded(copy.deepcopy(original), x, {key: (two.calls[key], axis) for key, axis in folded.items()})
     return Probe(two.footprint, {key: layouts[key] for key in two.calls}, two.random, trained.random)
@@ -101,8 +111,16 @@ class _Recorder:
         self.calls[key] = _Call(layer, x.shape, x.clone() if key in self._keep else None)
 
 
-def _pass(network: nn.Module, row: Tensor, rows: int, all_random: bool = False) -> _Pass:
-    """Pass ``row``, repeated, through ``network``."""
+def _record(network: nn.Module, x: Tensor, keep: Collection[str] = ()) -> dict[str, _Call]:
+    """Pass ``x`` through ``network``, and return the calls of its dropout layers."""
+    recorder = _Recorder(keep)
+    with torch.no_grad(), active(recorder):
+        network(x)
+    return recorder.calls
+
+
+def _watch(network: nn.Module, row: Tensor, all_random: bool = False) -> _Pass:
+    """Pass ``row`` twice, as a batch, through ``network``, and watch what its layers do."""
     before, after = [row.nbytes], [1]
     operations = _RandomOperations()
 
@@ -112,18 +130,19 @@ def _pass(network: nn.Module, row: Tensor, rows: int, all_random: bool = False) 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:
         operations.where.pop()
         sizes = after if all_random or recorder.calls else before
-        sizes.extend([output.nbytes // rows] if isinstance(output, Tensor) else [])
+        sizes.extend([output.nbytes // 2] if isinstance(output, Tensor) else [])
 
     with ExitStack() as stack:
         for name, module in network.named_modules():
             stack.callback(module.register_forward_pre_hook(enter(name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
-        x = torch.cat([row] * rows)
         for _ in range(3):  # other threads may draw from Python's and NumPy's generators, too: not three times
-            state, recorder = _python_state(), _Recorder()
+            torch_state, python_state, recorder = torch.get_rng_state(), _python_state(), _Recorder()
             with torch.no_grad(), active(recorder), operations:
-                network(x)
-            if _python_state() == state:
+                network(torch.cat([row, row]))
+            if operations.seen:
+                torch.set_rng_state(torch_state)
+            if _python_state() == python_state:
                 break
         else:
             operations.seen.setdefault("Python's random or numpy.random")
@@ -158,11 +177,11 @@ def _is_off(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool
     return (isinstance(rate, int | float) and rate == 0) or False in (given.get("train"), given.get("training"))
 
 
-def _layouts(two: _Pass, three: _Pass) -> tuple[dict[str, MaskLayout], dict[str, int]]:
-    """The layouts of masks, from the shapes for two inputs and for three; and axes that hold the batch and more."""
+def _layouts(two: Mapping[str, _Call], three: Mapping[str, _Call]) -> tuple[dict[str, MaskLayout], dict[str, int]]:
+    """The layouts of masks, from the calls for two inputs and for three; and axes that hold the batch and more."""
     layouts, folded = {}, {}
-    for key, (layer, shape, _) in two.calls.items():
-        other = three.calls[key].shape if key in three.calls else torch.Size()
+    for key, (layer, shape, _) in two.items():
+        other = three[key].shape if key in three else torch.Size()
         axes = [axis for axis, (size, larger) in enumerate(zip(shape, other, strict=False)) if size != larger]
         if len(shape) != len(other) or len(axes) > 1 or any(3 * shape[axis] != 2 * other[axis] for axis in axes):
             raise _unclear(layer, f"its shape is {tuple(shape)} for 2 inputs and {tuple(other)} for 3")
@@ -177,10 +196,8 @@ def _unfolded(network: nn.Module, x: Tensor, calls: Mapping[str, tuple[_Call, in
     """Find the batch in axes of size ``outer * B * inner``, by which entries follow the second of two inputs."""
     passes = []
     for pair in (x[:1], x[:1]), (x[:1], _another(x)):
-        recorder = _Recorder(calls)
-        with torch.no_grad(), active(recorder):
-            network(torch.cat(pair))
-        passes.append([call.x.nan_to_num() for call in recorder.calls.values() if call.x is not None])
+        recorded = _record(network, torch.cat(pair), keep=calls)
+        passes.append([call.x.nan_to_num() for call in recorded.values() if call.x is not None])
     layouts = {}
     for (key, ((layer, shape, _), axis)), first, second in zip(calls.items(), *passes, strict=True):
         changed = (first != second).movedim(axis, 0).flatten(1).any(1).nonzero().flatten().tolist()
