@@ -301,7 +301,7 @@ def test_draws_of_an_ensemble_are_members_in_eval_mode() -> None:
 UNCLEAR: dict[str, Callable[[Net, Tensor], Tensor]] = {
     "pairs of inputs": lambda net, x: net.drop(x @ x.T) @ x,
     "one row more": lambda net, x: net.drop(torch.cat([x, x[:1]]))[:-1],
-    "inputs mixed": lambda net, x: net.drop((x.mean(0) + x.repeat(2, 1))).unflatten(0, (2, -1)).sum(0),
+    "inputs mixed": lambda net, x: net.drop(x.mean(0) + x.repeat(2, 1)).unflatten(0, (2, -1)).sum(0),
 }
 
 
@@ -337,4 +337,3 @@ def test_without_dropout_between_them_recurrent_layers_are_as_they_were() -> Non
         network, x = make(), torch.randn(4, TOKENS, WIDTH)
         with torch.no_grad(), active(_Recorder()):
             torch.testing.assert_close(frozen(network)(x), network.eval()(x))
-

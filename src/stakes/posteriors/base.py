@@ -128,9 +128,15 @@ class FrozenDraws(Draws):
         self._network, self._seed = network, seed
         self._over_draws = OverDraws()
         self._plans: dict[tuple[torch.Size, torch.dtype], Plan] = {}
+        self._lock = threading.RLock()  # around a probe, and where weights are put into the network
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_plans": {}}  # found again where it is needed
+        state = {**vars(self), "_plans": {}}  # found again where it is needed
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
 
     def footprint(self, x: Tensor) -> Footprint:
         return self._plan(x).footprint
@@ -144,7 +150,7 @@ class FrozenDraws(Draws):
         key = x.shape[1:], x.dtype
         plan = self._plans.get(key)
         if plan is None:
-            with _probing:
+            with self._lock:
                 shown = self._probe(x)
             masks = Stacks(partial(self._masks, shown.layouts), self.samples)
             plan = Plan(masks, shown.layouts, shown.footprint)
@@ -211,7 +217,6 @@ _VMAP_CANNOT = (
     "view size is not compatible",
     "Could not run 'aten::",  # sparse tensors
 )
-_probing = threading.RLock()  # a probe may change how the network lies in memory
 _counting = threading.Lock()
 _running = 0
 

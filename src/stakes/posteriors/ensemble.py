@@ -139,7 +139,8 @@ class EnsembleDraws(FrozenDraws):
         def one(state: Mapping[str, Tensor]) -> Tensor:
             return torch.func.functional_call(self._network, dict(state), (x,))  # type: ignore[no-any-return]
 
-        return self._over_draws(one, {key: value[first:last] for key, value in self._state.items()})
+        with self._lock:
+            return self._over_draws(one, {key: value[first:last] for key, value in self._state.items()})
 
     def _probe(self, x: Tensor) -> Probe:
         shown = probe(self._network, x, all_random=True)
@@ -195,5 +196,5 @@ def _comparable(value: object) -> object:
         return type(value), [(_comparable(key), _comparable(entry)) for key, entry in value.items()]
     if isinstance(value, list | tuple):
         return type(value), [_comparable(entry) for entry in value]
-    plain = isinstance(value, str | int | float | complex | set | torch.dtype | torch.device | None)
+    plain = isinstance(value, str | int | float | complex | set | np.generic | torch.dtype | torch.device | None)
     return type(value), value if plain else id(value)

@@ -93,11 +93,19 @@ class MeanFieldDraws(FrozenDraws):
                 weights = {key: draw[key] for key in self._gaussians}
                 return functional_call(self._network, weights, (x,))  # type: ignore[no-any-return]
 
-        return self._over_draws(one, {**self._weights(first, last), **plan.masks(first, last)})
+        with self._lock:
+            return self._over_draws(one, {**self._weights(first, last), **plan.masks(first, last)})
 
     def _probe(self, x: Tensor) -> Probe:
         shown = probe(self._network, x, all_random=True)
         shown.refuse_randomness()
+        layers = {key.rpartition(".")[0] for key in self._gaussians}
+        repeated = [name for name in sorted(layers) if shown.module_calls[name] > 1]
+        if repeated:
+            raise StakesError(
+                f"expected layers that are called once for an input, but {listing(repeated)} are called more often, "
+                "each time with other noise in training and with the same in a draw: use MCDropout or Ensemble"
+            )
         return shown
 
     def _sample(self, draw: int) -> dict[str, Tensor]:

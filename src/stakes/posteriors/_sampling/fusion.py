@@ -17,6 +17,7 @@ from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear
@@ -141,13 +142,14 @@ def _fuse_one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if kernel * second.out_channels > (kernel + second.out_channels) * first.out_channels:
         return None  # one layer, but more work: the second opens up what the first narrowed
     mix = second.weight[:, :, 0, 0]  # (O, M)
-    fused = nn.Conv2d(
+    fused: nn.Conv2d = skip_init(  # type: ignore[no-untyped-call]  # it draws no numbers from the global generator
+        nn.Conv2d,
         first.in_channels,
         second.out_channels,
-        first.kernel_size,  # type: ignore[arg-type]
-        first.stride,  # type: ignore[arg-type]
-        first.padding,  # type: ignore[arg-type]
-        first.dilation,  # type: ignore[arg-type]
+        first.kernel_size,
+        first.stride,
+        first.padding,
+        first.dilation,
         padding_mode=first.padding_mode,
         device=mix.device,
         dtype=mix.dtype,
@@ -171,7 +173,8 @@ def _fuse_upsampling(first: nn.Module, second: nn.Module) -> nn.Module | None:
     # An output pixel of even row sees the rows (i - 1, i, i) of the small image, one of odd row (i, i, i + 1): two
     # different ones, so that two of the kernel's rows can be added up beforehand. Likewise for columns.
     weight = _widen(_widen(second.weight, 2), 3).transpose(0, 1)  # (I, O, 4, 4)
-    fused = nn.ConvTranspose2d(
+    fused: nn.ConvTranspose2d = skip_init(  # type: ignore[no-untyped-call]
+        nn.ConvTranspose2d,
         second.in_channels,
         second.out_channels,
         kernel_size=4,

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ class Probe(NamedTuple):
     layouts: dict[str, MaskLayout]  # of the mask for each call of a dropout layer
     random: list[str]  # random operations, and the layers they are in, in eval mode
     random_in_training: list[str]  # the same in training mode
+    module_calls: Counter[str]
 
     def refuse_randomness(self) -> None:
         """What is random in training has to be random in draws; what is random in eval mode cannot be frozen."""
@@ -83,7 +85,7 @@ def _probe(network: nn.Module, row: Tensor, all_random: bool, original: nn.Modul
     trained = _watch(network, row)
     if folded:
         layouts |= _unfolded(copy.deepcopy(original), x, {key: (two.calls[key], axis) for key, axis in folded.items()})
-    return Probe(two.footprint, {key: layouts[key] for key in two.calls}, two.random, trained.random)
+    return Probe(two.footprint, {key: layouts[key] for key in two.calls}, two.random, trained.random, two.module_calls)
 
 
 class _Call(NamedTuple):
@@ -96,6 +98,7 @@ class _Pass(NamedTuple):
     footprint: Footprint
     calls: dict[str, _Call]
     random: list[str]
+    module_calls: Counter[str]
 
 
 class _Recorder:
@@ -124,8 +127,9 @@ def _watch(network: nn.Module, row: Tensor, all_random: bool = False) -> _Pass:
     before, after = [row.nbytes], [1]
     operations = _RandomOperations()
 
-    def enter(name: str) -> Any:
-        return lambda module, inputs: operations.where.append(name)
+    def enter(name: str, module: nn.Module, inputs: Any) -> None:
+        operations.where.append(name)
+        module_calls[name] += 1
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:
         operations.where.pop()
@@ -134,10 +138,11 @@ def _watch(network: nn.Module, row: Tensor, all_random: bool = False) -> _Pass:
 
     with ExitStack() as stack:
         for name, module in network.named_modules():
-            stack.callback(module.register_forward_pre_hook(enter(name)).remove)
+            stack.callback(module.register_forward_pre_hook(partial(enter, name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
         for _ in range(3):  # other threads may draw from Python's and NumPy's generators, too: not three times
             torch_state, python_state, recorder = torch.get_rng_state(), _python_state(), _Recorder()
+            module_calls: Counter[str] = Counter()
             with torch.no_grad(), active(recorder), operations:
                 network(torch.cat([row, row]))
             if operations.seen:
@@ -146,7 +151,7 @@ def _watch(network: nn.Module, row: Tensor, all_random: bool = False) -> _Pass:
                 break
         else:
             operations.seen.setdefault("Python's random or numpy.random")
-    return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen))
+    return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen), module_calls)
 
 
 def _python_state() -> object:
