@@ -126,5 +126,5 @@ def test_a_layer_that_is_called_twice_is_refused() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(self.layer(x))
 
-    with pytest.raises(StakesError, match="called once.*'layer'"):
+    with pytest.raises(StakesError, match=r"called once.*'layer'"):
         MeanField(Twice()).draw(3, 0)(torch.randn(2, 3)).mean_probs()

@@ -203,12 +203,11 @@ def test_tokens_in_a_folded_batch_are_drawn_for() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:draws are computed one by one")
-@pytest.mark.parametrize("make", [lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.Dropout(0.4), nn.Linear(6, 3)),
-                                  lambda: Net(attend, FLAT, attention=attention())], ids=["vectors", "attention"])  # fmt: skip
-def test_mean_field_draws_masks_together_with_weights(make: Callable[[], nn.Module]) -> None:
+@pytest.mark.parametrize("name", ["vectors", "attention"])
+def test_mean_field_draws_masks_together_with_weights(name: str) -> None:
     torch.manual_seed(0)
-    network = make()
-    x = torch.randn(2, *((WIDTH,) if isinstance(network, nn.Sequential) else (TOKENS, WIDTH)))
+    make, shape = DRAWN[name]
+    network, x = make(), torch.randn(2, *shape)
     posterior = MeanField(network, initial_sd=0.05).eval()
     drawn = posterior.draw(SLOW_PASSES, 0).outputs(x, 0, SLOW_PASSES)
     same_moments(drawn, posterior.outputs(x, SLOW_PASSES).detach())
