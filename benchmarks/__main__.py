@@ -17,8 +17,8 @@ from rich.table import Table
 
 from benchmarks import bounds
 from benchmarks.timing import Claim
-from stakes._io.threads import one_thread
-from stakes.report.tables import markdown_table
+from stakes._io.parallel import one_thread
+from stakes.report.words import markdown_table
 
 MODULES = (
     "importing", "sampling", "segmentation", "training_steps", "running_decisions", "ensembles", "deciding", "scaling",

@@ -11,8 +11,8 @@ import pandas as pd
 
 from benchmarks.timing import Claim
 from stakes.tables.fit import fit_table
-from stakes.tables.folder import RunFolder
 from stakes.tables.models import Recipe
+from stakes.tables.run import RunFolder
 from stakes.tables.task import TableTask
 from stakes.training.config import Training
 

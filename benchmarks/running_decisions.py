@@ -12,7 +12,7 @@ from stakes.evaluation.metrics import paired_difference, utilities
 from stakes.objectives import LossCalibrated
 from stakes.paper.digits.data import FILES
 from stakes.paper.digits.experiment import Digits, noisy_digits, paper_utility
-from stakes.tables.models import Recipe, method, predict, train_models
+from stakes.tables.models import Recipe, model, predict, train_models
 from stakes.training.config import Training
 
 SEEDS, NOISE = range(5), 0.25
@@ -28,7 +28,7 @@ def measure() -> list[Claim]:
     utility, worth = paper_utility(), {}
     for refresh in ("step", "running"):
         chosen = replace(
-            method("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r, warmup=Digits.warmup)
+            model("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r, warmup=Digits.warmup)
         )
         models = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
         probs = [predict(posterior, test.x, 10, seed) for seed, (posterior, _) in zip(SEEDS, models, strict=True)]

@@ -6,9 +6,9 @@ from pathlib import Path
 import stakes
 
 LAYERS = (
-    ("errors", "seeds", "_io"),
+    ("errors", "seeds", "registry", "_io"),
     ("outcomes", "networks"),
-    ("utility", "likelihoods"),
+    ("utility", "likelihoods", "calibration"),
     ("posteriors",),
     ("decisions",),
     ("objectives", "evaluation"),

@@ -170,7 +170,7 @@ def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch
 
 def test_resuming_a_demo_with_other_data_changes_nothing(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     from stakes.cli.demo import demo_task, write_patients
-    from stakes.tables.folder import RunFolder
+    from stakes.tables.run import RunFolder
 
     folder = RunFolder(tmp_path / "demo")
     write_patients(tmp_path / "demo" / "data", corrupted=20)

@@ -10,6 +10,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from stakes import StakesError, Utility, decide
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference
+from stakes.utility import TableUtility
 
 NAMES = ["a", "b", "c"]
 SQUARE = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], NAMES, NAMES)
@@ -101,7 +102,7 @@ def test_claims_meet_reality_when_probabilities_are_right() -> None:
 
 def test_utilities_of_a_table_for_each_example() -> None:
     tables = np.random.default_rng(0).normal(size=(5, 2, 3))
-    utility = Utility(tables, ("x", "y"), tuple(NAMES))
+    utility = TableUtility(tables, ("x", "y"), tuple(NAMES))
     probs, labels = sample(5)
     decisions = decide(probs, utility)
     expected = [tables[i, int(decisions.choice[i]), labels[i]] for i in range(5)]
@@ -167,7 +168,7 @@ def test_many_examples_with_few_values_are_quick_and_the_same() -> None:
 def test_logits_and_tables_for_each_example_are_refused() -> None:
     with pytest.raises(StakesError, match="softmax"):
         metrics.reliability(np.random.default_rng(0).normal(size=(5, 3)), np.zeros(5, dtype=int))
-    each = Utility(np.zeros((5, 2, 3)), ("x", "y"), tuple(NAMES))
+    each = TableUtility(np.zeros((5, 2, 3)), ("x", "y"), tuple(NAMES))
     with pytest.raises(StakesError, match="one table for all"):
         metrics.realised_utility(np.ones((2, 3), dtype=int), each)
 

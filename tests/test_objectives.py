@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from stakes import Ensemble, LossCalibrated, MCDropout, NoisyCategorical, StakesError, Standard, Utility, Weighted
-from stakes.objectives import Objective, log_gain
+from stakes.objectives import Objective
+from stakes.outcomes import Outcomes
 from stakes.posteriors import Draws, Posterior
+from stakes.utility import TableUtility
 
 WEIGHTS, EXAMPLES, CLASSES = 4, 6, 3
 
@@ -17,7 +20,7 @@ WEIGHTS, EXAMPLES, CLASSES = 4, 6, 3
 class FiniteWeights(Posterior):
     """q over a handful of linear networks. ``counts`` are q in tenths; the prior is ``prior``.
 
-    ``log_probs`` runs through the weight set exactly, each network as often as its count, or samples a
+    ``outputs`` runs through the weight set exactly, each network as often as its count, or samples a
     network for each example.
     """
 
@@ -29,8 +32,8 @@ class FiniteWeights(Posterior):
     def q(self) -> Tensor:
         return self.counts.double() / self.counts.sum()
 
-    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
-        every = torch.einsum("bi,kic->kbc", x, self.weights).log_softmax(-1)  # (K, B, C)
+    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+        every = torch.einsum("bi,kic->kbc", x, self.weights)  # (K, B, C)
         if self.exact:
             return every.repeat_interleave(self.counts, 0)
         chosen = torch.multinomial(self.q, samples * len(x), replacement=True).reshape(samples, len(x))
@@ -42,7 +45,7 @@ class FiniteWeights(Posterior):
     def draw(self, samples: int, seed: int) -> Draws:
         raise NotImplementedError
 
-    def spec(self) -> dict:
+    def settings(self) -> dict:
         raise NotImplementedError
 
 
@@ -223,29 +226,29 @@ def test_extreme_predictions_give_finite_losses_and_gradients(name: str) -> None
 
 
 def test_exact_zeros_of_the_utility_are_fine() -> None:
-    log_probs = torch.tensor([[[0.2, 0.3, 0.5]]]).log()
-    table = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).log()
-    assert float(log_gain(log_probs, table, torch.tensor([0])).exp()) == pytest.approx(0.5)
+    outcomes = Outcomes(torch.tensor([[[0.2, 0.3, 0.5]]]))
+    utility = TableUtility([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], ("x", "y"), ("a", "b", "c"))
+    assert float(utility.log_gain(outcomes, torch.tensor([0])).exp()) == pytest.approx(0.5)
 
 
 def test_the_known_minimiser_of_the_population_loss() -> None:
     """For one x with true distribution p and a fixed h: q(c) = p(c) / (2 - u(h, c) / G) (FACTS.md)."""
     p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     logits = p.log().clone().requires_grad_(True)
-    table = torch.tensor(ASYMMETRIC.bounded(0.1).values).log()
+    utility = ASYMMETRIC.bounded(0.1)
     choice = torch.tensor([1])
     optimizer = torch.optim.LBFGS([logits], max_iter=500, tolerance_grad=1e-14, tolerance_change=1e-16)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
         log_q = logits.log_softmax(-1)
-        loss = -(p * log_q).sum() - log_gain(log_q[None, None], table, choice).sum()
+        loss = -(p * log_q).sum() - utility.log_gain(Outcomes(log_weights=log_q[None, None]), choice).sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
     q = logits.detach().softmax(-1)
-    u = table.exp()[1]
+    u = torch.tensor(utility.values[1])
     torch.testing.assert_close(q, p / (2 - u / (u * q).sum()), atol=1e-7, rtol=1e-6)
 
 
@@ -394,3 +397,43 @@ def test_the_gain_comes_in_over_the_warmup_and_goes_on_after_an_interruption() -
     assert found == pytest.approx(expected, rel=1e-5)
     with pytest.raises(StakesError, match="warmup"):
         LossCalibrated(utility, warmup=-1)
+
+
+class _Largest(TorchDispatchMode):
+    """The largest tensor that an operation inside puts out."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN
+        out = func(*args, **(kwargs or {}))
+        self.numel = max(self.numel, out.numel() if isinstance(out, Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("refresh", ["step", "running"])
+def test_of_a_table_for_each_example_a_step_takes_those_of_its_batch(members: Ensemble, refresh: str) -> None:
+    """Casting all of them at every step costs more than the step."""
+    tables = np.random.default_rng(0).normal(size=(5000, 3, 3))
+    utility = TableUtility(tables, ("x", "y", "z"), ("a", "b", "c"))
+    objective = LossCalibrated(utility, refresh=refresh)
+    x, labels = batch()
+    index = torch.arange(9) + 700
+    with _Largest() as largest:
+        loss = objective(members, x, labels, index=index)
+    assert largest.numel <= 709 * 3  # the memory of running decisions
+    alone = LossCalibrated(TableUtility(tables[700:709], utility.decisions, utility.outcomes), refresh=refresh)
+    alone._positive = utility.bounded(1e-3 * utility.span).rows(slice(700, 709))
+    torch.testing.assert_close(loss, alone(members, x, labels, index=index - 700))
+
+
+def test_what_an_objective_remembers_belongs_to_one_run(members: Ensemble) -> None:
+    x, labels = batch()
+    index = torch.arange(9)
+    objective = LossCalibrated(ASYMMETRIC, refresh="running", warmup=5)
+    first = objective(members, x, labels, index=index)
+    state = objective.state_dict()
+    again = objective.fresh()
+    assert again.state_dict().keys() == {"steps"}
+    assert int(again.state_dict()["steps"]) == 0
+    torch.testing.assert_close(again(members, x, labels, index=index), first)
+    assert torch.equal(objective.state_dict()["memory"], state["memory"]), "and a copy does not touch the original"

@@ -3,12 +3,15 @@
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from stakes._io.parallel import Report, check_backend, one_thread, side_by_side
+from stakes import seeds
+from stakes._io.parallel import Report, _on_cluster, check_backend, one_thread, side_by_side
 from stakes.errors import StakesError
 
 
@@ -57,11 +60,39 @@ def test_a_worker_that_dies_is_an_error_that_says_so() -> None:
 
 
 def test_other_backends_and_numbers_of_workers() -> None:
-    for backend in ("threading", "multiprocessing"):
+    for backend in ("sequential", "multiprocessing"):
         assert sorted(side_by_side(explode, [0, 2, 3], workers=2, backend=backend)) == [0, 2, 3]
     assert list(side_by_side(explode, [], workers=2)) == []
     with pytest.raises(StakesError, match="at least one worker"):
         list(side_by_side(explode, [0], workers=0))
+
+
+def dropout(seed: int, report: Report) -> list[float]:
+    with seeds.seeded(seed):
+        numbers = []
+        for _ in range(20):
+            time.sleep(0.001)
+            numbers.append(float(torch.rand(())))
+        return numbers
+
+
+def test_backends_whose_workers_share_a_process_are_refused() -> None:
+    """Threads share PyTorch's global generator: what one task draws would depend on the others."""
+    with pytest.raises(StakesError, match=r"threads of one process.* use loky"):
+        list(side_by_side(dropout, [1, 2], workers=2, backend="threading"))
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "sequential"])
+def test_the_other_backends_follow_the_seeds(backend: str) -> None:
+    expected = [dropout(seed, print) for seed in (1, 2, 3)]
+    assert sorted(side_by_side(dropout, [1, 2, 3], workers=2, backend=backend)) == sorted(expected)
+
+
+def test_threads_of_a_cluster_worker_take_turns() -> None:
+    """A worker of Dask runs tasks in several threads of one process."""
+    expected = [dropout(seed, print) for seed in (1, 2, 3)]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(partial(_on_cluster, dropout), [1, 2, 3])) == expected
 
 
 def test_one_thread_is_for_the_block_only() -> None:

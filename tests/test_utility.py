@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from stakes import StakesError, StakesWarning, Utility
+from stakes.utility import TableUtility
 
 NAMES = ("Healthy", "Mild", "Severe")
 POUNDS = [[0, 50, 100], [40, 0, 35], [45, 30, 0]]
@@ -21,7 +22,7 @@ tables = st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
 def quiet(table: np.ndarray, **options: float) -> Utility:
     decisions = tuple(f"d{row}" for row in range(table.shape[-2]))
     outcomes = tuple(f"c{column}" for column in range(table.shape[-1]))
-    return Utility(table, decisions, outcomes, **options)
+    return TableUtility(table, decisions, outcomes, **options)
 
 
 def test_costs_become_the_utilities_of_the_papers_table_1() -> None:
@@ -91,7 +92,7 @@ def test_a_per_example_table_is_cut_by_rows() -> None:
 
 
 def test_the_response_to_a_certain_outcome_is_its_own_name_else_the_best() -> None:
-    named = Utility(np.full((2, 2), 0.8), ("Pedestrian", "Cyclist"), ("Cyclist", "Pedestrian"))
+    named = TableUtility(np.full((2, 2), 0.8), ("Pedestrian", "Cyclist"), ("Cyclist", "Pedestrian"))
     assert named.best_response.tolist() == [1, 0]
     refer = Utility.from_costs([[0, 9], [5, 0], [1, 1]], ["grant", "deny", "refer"], ["repaid", "defaulted"])
     assert refer.best_response.tolist() == [0, 1]

@@ -1,4 +1,4 @@
-"""stakes: neural networks that know what a mistake costs.
+"""stakes: decisions whose mistakes have a price, and models trained for them.
 
 >>> import stakes
 >>> utility = stakes.Utility.from_costs(
@@ -13,44 +13,60 @@ from typing import TYPE_CHECKING, Any
 
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError, StakesWarning
-from stakes.likelihoods import Categorical, NoisyCategorical
+from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
 from stakes.networks.mlp import MLP
-from stakes.objectives import LossCalibrated, Standard, Weighted
-from stakes.posteriors import Ensemble, MCDropout, MeanField
+from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
+from stakes.outcomes import Outcomes, Predictor
+from stakes.posteriors import Draws, Ensemble, MCDropout, MeanField, Posterior, families
 from stakes.training.config import History, Training
-from stakes.utility import Utility
+from stakes.training.examples import Examples
+from stakes.utility import TableUtility, Utility
 
 if TYPE_CHECKING:
+    from stakes.predictors import BoostedTrees, SampledPosterior
     from stakes.saved_model import SavedModel
     from stakes.sklearn import DecisionClassifier
     from stakes.training.fit import fit
 
-# These bring Lightning, pandas and scikit-learn with them, and are imported when first used.
+# These bring pandas and scikit-learn with them, and are imported when first used.
 _LATER = {
+    "BoostedTrees": "stakes.predictors",
     "DecisionClassifier": "stakes.sklearn",
+    "SampledPosterior": "stakes.predictors",
     "SavedModel": "stakes.saved_model",
     "fit": "stakes.training.fit",
 }
 
 __all__ = [
     "MLP",
+    "BoostedTrees",
     "Categorical",
     "DecisionClassifier",
     "Decisions",
+    "Draws",
     "Ensemble",
+    "Examples",
     "History",
+    "Likelihood",
     "LossCalibrated",
     "MCDropout",
     "MeanField",
     "NoisyCategorical",
+    "Objective",
+    "Outcomes",
+    "Posterior",
+    "Predictor",
+    "SampledPosterior",
     "SavedModel",
     "StakesError",
     "StakesWarning",
     "Standard",
+    "TableUtility",
     "Training",
     "Utility",
     "Weighted",
     "decide",
+    "families",
     "fit",
 ]
 

@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from stakes.errors import StakesError
 from stakes.outcomes import Outcomes
+from stakes.registry import Registry
 
 CLASS_AXIS = 2  # of outputs (S, B, C, ...)
 SMALLEST_PROB = 1e-12  # of a label under a mean predictive, which may round to 0
+
+kinds: Registry["Likelihood"] = Registry("likelihood")
 
 
 class Likelihood(nn.Module, ABC):
@@ -36,11 +39,16 @@ class Likelihood(nn.Module, ABC):
         """``(B, ..., K), (B, ...) -> (B, ...)``: log p(label) under a mixture over draws; None if it has no density."""
         return None
 
-    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The keyword arguments of its constructor in JSON types."""
+        return {}
+
     def spec(self) -> dict[str, Any]:
-        """Its kind and settings in JSON types, from which `from_spec` builds it again."""
+        """The name of its kind, and its settings, from which `from_spec` builds it again."""
+        return {"kind": kinds.name_of(type(self)), **self.settings()}
 
 
+@kinds.register("categorical")
 class Categorical(Likelihood):
     """The label is the outcome, one of C classes."""
 
@@ -72,16 +80,15 @@ class Categorical(Likelihood):
         except RuntimeError:
             raise _bad_labels(labels, log_probs.shape[-1]) from None
 
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "categorical"}
-
 
 def _bad_labels(labels: Tensor, classes: int) -> StakesError:
     return StakesError(
-        f"expected int64 labels from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to {labels.max()}"
+        f"expected int64 labels from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to {labels.max()}: "
+        "use labels.long() for class numbers"
     )
 
 
+@kinds.register("noisy")
 class NoisyCategorical(Categorical):
     """Labels are wrong at some rate: with ``rate`` e, the label is redrawn uniformly over the C classes,
 
@@ -131,20 +138,15 @@ class NoisyCategorical(Categorical):
             raise StakesError("a uniform rate has no matrix of its own: see `rate`")
         return self.logits.detach().softmax(-1)
 
-    def spec(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         noise = {"rate": self.rate} if self.uniform else {"matrix": self.matrix.tolist()}
-        return {"kind": "noisy", "learn": self.learn, **noise}
+        return {"learn": self.learn, **noise}
 
 
 def from_spec(spec: dict[str, Any]) -> Likelihood:
     """The likelihood that ``Likelihood.spec`` described."""
     settings = dict(spec)
-    kind = settings.pop("kind", None)
-    if kind == "categorical":
-        return Categorical()
-    if kind == "noisy":
-        return NoisyCategorical(**settings)
-    raise StakesError(f"expected a likelihood of kind 'categorical' or 'noisy', but got {kind!r}")
+    return kinds[settings.pop("kind", None)](**settings)
 
 
 def _rate_logit(rate: float, learn: bool) -> Tensor:

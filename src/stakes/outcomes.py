@@ -1,14 +1,14 @@
 """Outcomes: what a model says about inputs; predictors, which say it; and predictions, computed in blocks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from stakes.errors import StakesError
 
@@ -45,6 +45,10 @@ class Outcomes:
 
         def softmax(log: bool) -> Tensor:
             function = torch.log_softmax if log else torch.softmax
+            if logits.stride(axis) > 1:  # as it lies in memory
+                order = sorted(range(logits.ndim), key=logits.stride, reverse=True)
+                back = [order.index(number) for number in range(logits.ndim)]
+                return function(logits.permute(order), order.index(axis)).permute(back).movedim(axis, -1)
             # Over a short last axis a softmax takes 15 ns for each number, over any other axis 1 ns.
             if axis == logits.ndim - 1:
                 return function(logits.transpose(-2, -1).contiguous(), axis - 1).transpose(-2, -1)
@@ -126,6 +130,8 @@ class Predictor(ABC):
 
     samples: int = 1
     device: torch.device = torch.device("cpu")
+    features: int | None = None  # of an input, where that is known
+    classes: int | None = None  # of the outcomes, where that is known
 
     @abstractmethod
     def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
@@ -141,7 +147,7 @@ class Predictor(ABC):
         return Predictive(self, x, memory)
 
     def spec(self) -> dict[str, Any]:
-        """Its kind and settings in JSON types, from which `stakes.predictors.load` builds it again."""
+        """Its settings in JSON types, from which `load` builds it again."""
         raise StakesError(
             f"a {type(self).__name__} cannot be saved by itself: save a SampledPosterior(posterior, samples, seed)"
         )
@@ -149,6 +155,11 @@ class Predictor(ABC):
     def state_dict(self) -> dict[str, Tensor]:
         """Its numbers, to be saved beside `spec`."""
         return {}
+
+    @classmethod
+    def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
+        """From `spec` and `state_dict`; ``network`` is one like a network that only the user can build."""
+        raise StakesError(f"a {cls.__name__} cannot be loaded: give it a class method `load`")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ False
 """
 
 import hashlib
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,19 +31,25 @@ def numpy_generator(seed: int, *names: str | int) -> np.random.Generator:
 
 @contextmanager
 def seeded(seed: int, *names: str | int) -> Iterator[None]:
-    """Torch's own generators follow the stream called ``names`` inside, and are as before after.
+    """The global generators of PyTorch, NumPy and Python follow the stream called ``names``; restored on exit.
 
-    For code that takes no generator: the initialisation of layers, ``nn.Dropout`` in training.
+    For code that takes no generator: the initialisation of layers, ``nn.Dropout`` in training, augmentation.
+    The generators belong to the process: do not use this in two threads at once.
     """
     # Not torch.random.fork_rng and manual_seed: they visit every accelerator there could be, for a millisecond.
     cuda = torch.cuda.is_available()
     before = torch.get_rng_state(), torch.cuda.get_rng_state_all() if cuda else []
+    others = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(derive(seed, *names))
+    np.random.seed(derive(seed, *names) % 2**32)  # noqa: NPY002
     torch.default_generator.manual_seed(derive(seed, *names))
     if cuda:
         torch.cuda.manual_seed_all(derive(seed, *names))
     try:
         yield
     finally:
+        random.setstate(others[0])
+        np.random.set_state(others[1])  # noqa: NPY002
         torch.set_rng_state(before[0])
         if cuda:
             torch.cuda.set_rng_state_all(before[1])

@@ -1,5 +1,6 @@
-"""The scikit-learn face of stakes."""
+"""A scikit-learn classifier that decides by a utility."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -12,15 +13,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from stakes import seeds
-from stakes._io.threads import one_thread
+from stakes._io.parallel import one_thread
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
-from stakes.tables.models import Noise, Recipe, method, train_model
+from stakes.predictors import SampledPosterior
+from stakes.tables.models import FAMILY, Noise, Problem, Recipe, model
 from stakes.tables.split import split
 from stakes.tables.values import as_text, encode_labels
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 SMALLEST_SPLIT = 40  # with fewer rows all are trained on, and the last epoch is kept
 
@@ -35,9 +37,11 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
     ----------
     utility : what each decision is worth under each outcome; outcomes are the classes by name. None: every
         right decision is worth 1, and `score` is the accuracy.
-    model : "standard", "weighted", "calibrated", "noise" or "noise+calibrated".
-    posterior : "dropout", "ensemble" or "mean_field".
-    hidden, dropout : the network. Inputs are standardised.
+    model : "standard", "weighted", "calibrated", "noise", "noise+calibrated" or "boosting", which uses none of the
+        parameters below but `validation_fraction` and `random_state`.
+    posterior : "dropout", "ensemble", "mean_field" or the name of your own registered family; with settings,
+        {"family": name, ...}.
+    hidden, dropout : the network. Inputs are standardised. The members of an ensemble have no dropout.
     label_noise : the share of labels that are as if drawn at random, or "learnt", for the two noise models.
     epochs, batch_size, learning_rate, patience : training, stopped early on `validation_fraction` of the rows.
     samples : draws from the posterior at prediction.
@@ -45,24 +49,25 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_, n_features_in_, utility_, posterior_, history_
+    classes_, n_features_in_, utility_, predictor_
+    details_ : what training came to, such as the number of epochs.
     """
 
     def __init__(
         self,
-        utility: Utility | None = None,
+        utility: TableUtility | None = None,
         *,
         model: str = "calibrated",
-        posterior: str = "dropout",
-        hidden: tuple[int, ...] = (128, 64),
-        dropout: float = 0.1,
-        label_noise: Noise = None,
-        epochs: int = 100,
-        batch_size: int | None = None,
-        learning_rate: float = 1e-3,
-        patience: int | None = 20,
+        posterior: str | Mapping[str, Any] = FAMILY,
+        hidden: tuple[int, ...] = Recipe.hidden,
+        dropout: float = Recipe.dropout,
+        label_noise: Noise = Recipe.noise,
+        epochs: int = Training.epochs,
+        batch_size: int | None = Training.batch_size,
+        learning_rate: float = Training.learning_rate,
+        patience: int | None = Training.patience,
         validation_fraction: float = 0.2,
-        samples: int = 100,
+        samples: int = Recipe.samples,
         random_state: Any = None,
     ) -> None:
         self.utility = utility
@@ -98,28 +103,26 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         labels = self._columns[np.searchsorted(self.classes_, y[used])]
         train, validation = self._examples(self._tensor(X[used]).float(), labels, weights[used])
         with one_thread():
-            self.posterior_, self.history_ = train_model(
-                method(self.model), self._recipe(), train, validation, self.utility_, self._seed
-            )
-        self.posterior_.double()  # so that a row's prediction does not depend on the rows beside it
+            trained = model(self.model).train(Problem(train, validation, self.utility_), self._recipe(), self._seed)
+        predictor, self.details_ = trained.predictor, trained.details
+        self.predictor_ = predictor.double() if isinstance(predictor, SampledPosterior) else predictor
         return self
 
     def decide(self, X: Any) -> Decisions:
         """Decisions with the expected utility of every alternative, margins and their Monte-Carlo errors."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        draws = self.posterior_.draw(self.samples, seeds.derive(self._seed, "predict"))
         with one_thread():
-            return decide(draws(self._tensor(X)), self.utility_)
+            return decide(self.predictor_(self._tensor(X)), self.utility_)
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """The best decision for each row: a class, or, where some decision is not a class, its name."""
         decisions = self.decide(X)
         texts = as_text(pd.Series(self.classes_)).tolist()
-        places = [texts.index(name) if name in texts else -1 for name in decisions.names]
-        if -1 in places:
+        if not set(decisions.names) <= set(texts):
             return decisions.chosen_names
-        predicted: np.ndarray[Any, Any] = self.classes_[np.array(places)[decisions.choice.numpy()]]
+        positions = np.array([texts.index(name) for name in decisions.names])
+        predicted: np.ndarray[Any, Any] = self.classes_[positions[decisions.choice.numpy()]]
         return predicted
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
@@ -132,13 +135,12 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         """The mean utility of the decisions for X, when y turns out to be true."""
         choice = self.decide(X).choice.numpy()
         labels = encode_labels(pd.Series(np.asarray(y)), self.utility_.outcomes, name="y")
-        return float(np.average(self.utility_.values[choice, labels], weights=sample_weight))
+        return float(np.average(self.utility_.realised(choice, labels), weights=sample_weight))
 
     def _recipe(self) -> Recipe:
         training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience)
-        return Recipe(
-            tuple(self.hidden), self.dropout, {"family": self.posterior}, training, self.samples, self.label_noise
-        )
+        posterior = {"family": self.posterior} if isinstance(self.posterior, str) else self.posterior
+        return Recipe(tuple(self.hidden), self.dropout, posterior, training, self.samples, self.label_noise)
 
     def _tensor(self, X: Any) -> torch.Tensor:
         return torch.from_numpy(self._scaler.transform(X))

@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, three_models
+from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, three_models, write_report
 
 from stakes import StakesError, Utility
 from stakes.decisions import decide
 from stakes.evaluation import metrics
 from stakes.report import explorer
-from stakes.report.outcomes import within_error
-from stakes.report.table_run import write_report
-from stakes.report.words import number, numbers, span
-from stakes.tables.folder import RunFolder
-from stakes.tables.run import TableResult
+from stakes.report.sections import within_error
+from stakes.report.words import interval, number, numbers
+from stakes.tables.run import Run
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
 
@@ -61,9 +59,8 @@ class Page(HTMLParser):
         return json.loads(next(text for kind, text in self.inside if kind == "script"))  # type: ignore[no-any-return]
 
 
-def made(folder: RunFolder) -> Page:
-    write_report(folder)
-    return Page(folder.page)
+def made(path: Path) -> Page:
+    return Page(write_report(path))
 
 
 def unpacked(text: str, kind: str) -> np.ndarray:
@@ -74,8 +71,8 @@ def unpacked(text: str, kind: str) -> np.ndarray:
 
 
 def test_the_answer_is_the_paired_difference(tmp_path: Path) -> None:
-    folder = three_models(tmp_path, cases=400, seeds=2)
-    page = made(folder)
+    three_models(tmp_path, cases=400, seeds=2)
+    page = made(tmp_path)
     true, labels = random_probs(400, 3, seed=1)
     plain = (true + 1 / 3) / 2
     rows = np.arange(400)
@@ -111,13 +108,14 @@ def test_it_says_where_it_is_not_better(tmp_path: Path, right: str, words: str) 
     standard = {"standard": sure, "nobody": wrong, "each in half": torch.where(even, sure, wrong)}[right]
     calibrated = torch.where(even, wrong, sure) if right == "each in half" else wrong
     probs = {"standard": [standard], "calibrated": [calibrated], "boosting": [wrong]}
-    assert words in made(finished_run(tmp_path, probs, labels, UTILITY)).text
+    finished_run(tmp_path, probs, labels, UTILITY)
+    assert words in made(tmp_path).text
 
 
 def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
-    folder = three_models(tmp_path, seeds=2)
-    page = made(folder)
-    summary = json.loads(folder.summary_file.read_text(encoding="utf-8"))
+    three_models(tmp_path, seeds=2)
+    page = made(tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     for row in summary["rows"]:
         shown = [f"{100 * row['accuracy']:.1f} %", f"{row['ece']:.3f}"]
         shown.append(
@@ -125,12 +123,13 @@ def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
         )
         shown.append(" to ".join(numbers(*(-100 * row[key] for key in ("utility", "utility_high", "utility_low")))[1:]))
         if row["difference"] is not None:
-            money = numbers(*(100 * row[key] for key in ("difference", "difference_low", "difference_high")))
-            shown.append(f"{'+' if row['difference'] > 0 else ''}{money[0]} ({money[1]} to {money[2]})")
+            saved = [100 * row[key] for key in ("difference", "difference_low", "difference_high")]
+            money = [("+" if value > 0 else "") + text for value, text in zip(saved, numbers(*saved), strict=True)]
+            shown.append(f"{money[0]} ({money[1]} to {money[2]})")
         assert all(text in page.text for text in shown), row
-    result = TableResult.load(folder)
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
     for model in ("standard", "calibrated", "boosting"):
-        (first, second) = result.scores_of(model, "optimal")
+        first, second = (line for line in lines if (line["model"], line["rule"]) == (model, "optimal"))
         total = np.sum([first["confusion"], second["confusion"]])
         assert total == 240
         expected, actual = (-100 * (first[key] + second[key]) / 2 for key in ("claimed_utility", "utility"))
@@ -143,11 +142,12 @@ def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
 
 
 def test_decisions_within_monte_carlo_error(tmp_path: Path) -> None:
-    result = TableResult.load(three_models(tmp_path))
+    three_models(tmp_path)
+    run = Run.load(tmp_path)
     probs, _ = random_probs(120, 3, seed=1)
     worth = np.sort(-(probs.double().numpy() @ UTILITY.costs.T), axis=1)
-    assert within_error(result, "calibrated") == pytest.approx(np.mean(worth[:, -1] - worth[:, -2] < 0.02))
-    assert within_error(result, "boosting") is None
+    assert within_error(run, "calibrated") == pytest.approx(np.mean(worth[:, -1] - worth[:, -2] < 0.02))
+    assert within_error(run, "boosting") is None
 
 
 def test_how_numbers_are_shown() -> None:
@@ -155,14 +155,19 @@ def test_how_numbers_are_shown() -> None:
     assert numbers(12.4, -0.001) == ["12.40", "0.00"]
     assert number(0.01234) == "0.0123"
     assert number(0) == "0"
-    assert span(metrics.Interval(1.5, -1, 2), sign=True, unit="£") == "+1.50 £ (-1.00 to 2.00)"
+    value = metrics.Interval(1.5, -1, 2)
+    assert interval(value, sign=True, unit="£") == "+1.50 £ (-1.00 to +2.00)"
+    assert interval(value, digits=1) == "1.5 (-1.0 to 2.0)"
+    assert interval(metrics.Interval(0, -1e-9, 0), digits=4, sign=True) == "+0.0000 (-0.0000 to +0.0000)"
+    assert interval(metrics.Interval(0, 0, 0), sign=True) == "0 (0 to 0)"
 
 
 # The numbers it computes with ----------------------------------------------------------------------
 
 
 def test_the_explorer_has_the_saved_model_exactly(tmp_path: Path) -> None:
-    page = made(three_models(tmp_path, seeds=2))
+    three_models(tmp_path, seeds=2)
+    page = made(tmp_path)
     probs, labels = random_probs(120, 3, seed=1)
     assert np.array_equal(unpacked(page.data["probs"], "<f4").reshape(120, 3), probs.numpy())
     assert np.array_equal(unpacked(page.data["labels"], "<i4"), labels.numpy())
@@ -174,8 +179,8 @@ def test_the_explorer_has_the_saved_model_exactly(tmp_path: Path) -> None:
 
 def test_a_large_test_set_is_sampled_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explorer, "MOST_NUMBERS", 150)
-    folder = three_models(tmp_path)
-    page = made(folder)
+    three_models(tmp_path)
+    page = made(tmp_path)
     rows = unpacked(page.data["rows"], "<i4")
     assert len(rows) == 50
     assert list(rows) == sorted(set(rows))
@@ -190,17 +195,18 @@ def test_a_large_test_set_is_sampled_and_says_so(tmp_path: Path, monkeypatch: py
 def test_ten_thousand_rows_of_ten_classes_stay_below_three_megabytes(tmp_path: Path) -> None:
     probs, labels = random_probs(10_000, 10, seed=0)
     utility = Utility.from_costs(100 * (1 - np.eye(10)))
-    folder = finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, utility)
-    page = made(folder)
+    finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, utility)
+    page = made(tmp_path)
     assert len(unpacked(page.data["rows"], "<i4")) == 10_000
-    assert folder.page.stat().st_size < 3_000_000
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
 # What it cannot do ---------------------------------------------------------------------------------
 
 
 def test_nothing_in_it_can_run_or_be_fetched(tmp_path: Path) -> None:
-    page = made(three_models(tmp_path))
+    three_models(tmp_path)
+    page = made(tmp_path)
     (policy,) = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split(";")}
@@ -222,7 +228,8 @@ def test_nothing_in_it_can_run_or_be_fetched(tmp_path: Path) -> None:
 def test_names_from_data_are_text(tmp_path: Path) -> None:
     table = np.array([[0.0, 1, 2], [3, 0, 1], [1, 2, 0]])
     utility = Utility.from_costs(table, ODD, ODD, unit="</style><i>")
-    page = made(three_models(tmp_path, utility, target=ODD[0], changes={"drop": list(ODD)}))
+    three_models(tmp_path, utility, target=ODD[0], changes={"drop": list(ODD)})
+    page = made(tmp_path)
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"i", "img"}
     assert [text[:8] for text in re.findall(r"<b>(.*?)</b>", page.source)] == ["That is "]
@@ -235,7 +242,8 @@ def test_names_from_data_are_text(tmp_path: Path) -> None:
 
 
 def test_everything_that_is_filled_in_has_a_name(tmp_path: Path) -> None:
-    page = made(three_models(tmp_path))
+    three_models(tmp_path)
+    page = made(tmp_path)
     labelled = {attributes["for"] for attributes in page.all("label")}
     for tag in ("input", "select", "textarea"):
         for attributes in page.all(tag):
@@ -263,18 +271,18 @@ def test_everything_that_is_filled_in_has_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_finished_run_is_refused(tmp_path: Path, lost: tuple[str, ...], words: str) -> None:
-    folder = three_models(tmp_path)
+    three_models(tmp_path)
     for name in lost:
         (tmp_path / name).unlink()
     with pytest.raises(StakesError, match=words):
-        write_report(folder)
-    assert not folder.page.exists()
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_damaged_results_are_refused(tmp_path: Path) -> None:
-    folder = three_models(tmp_path)
-    folder.summary_file.write_text('{"rows": [{}]}')
+    three_models(tmp_path)
+    (tmp_path / "summary.json").write_text('{"rows": [{}]}')
     with pytest.raises(StakesError, match=r"damaged .*--resume"):
-        write_report(folder)
+        write_report(tmp_path)
     with pytest.raises(StakesError, match=r"expected the folder of a run, .* but there is none"):
-        write_report(RunFolder(tmp_path / "nowhere"))
+        write_report(tmp_path / "nowhere")

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finished_runs import NUMBERS_START, UTILITY, finished_run, python_says, random_probs, three_models
+from finished_runs import NUMBERS_START, UTILITY, finished_run, python_says, random_probs, three_models, write_report
 
 from stakes import Utility
-from stakes.report.table_run import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright to drive a browser")
 CHROMIUM = shutil.which("chromium")
@@ -32,9 +31,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = three_models(tmp_path_factory.mktemp("run"), cases=CASES)
-    write_report(folder)
-    return folder.page
+    path = tmp_path_factory.mktemp("run")
+    three_models(path, cases=CASES)
+    return write_report(path)
 
 
 @pytest.fixture
@@ -235,9 +234,8 @@ def test_long_names_leave_room_for_the_costs_on_a_phone(opened: Callable[..., An
     names = tuple(f"{name}, after the second opinion of another department" for name in ("treat", "wait", "operate"))
     utility = Utility.from_costs(UTILITY.costs, names, UTILITY.outcomes, unit="£")
     probs, labels = random_probs(60, 3, seed=1)
-    folder = finished_run(tmp_path, {"standard": [probs], "calibrated": [probs], "boosting": [probs]}, labels, utility)
-    write_report(folder)
-    page = opened(folder.page, viewport={"width": 390, "height": 800})
+    finished_run(tmp_path, {"standard": [probs], "calibrated": [probs], "boosting": [probs]}, labels, utility)
+    page = opened(write_report(tmp_path), viewport={"width": 390, "height": 800})
     cost(page, 0, 0).focus()
     name, cell = page.locator("#costs tbody th").first.bounding_box(), cost(page, 0, 0).bounding_box()
     assert name["width"] <= 390 / 3
@@ -314,9 +312,8 @@ def test_a_class_named_like_markup_shows_as_text(opened: Callable[..., Any], tmp
     name = "</script><b>"
     table = np.array([[0.0, 50, 500], [40, 0, 35.5], [200, 90, 0]])
     utility = Utility.from_costs(table, (name, "b", "c"), (name, "x", "y"), unit="£")
-    folder = three_models(tmp_path, utility)
-    write_report(folder)
-    page = opened(folder.page)
+    three_models(tmp_path, utility)
+    page = opened(write_report(tmp_path))
     assert page.locator("#costs thead th").all_text_contents()[1] == name
     assert page.locator("#vary-cell option").first.text_content() == f"{name}, when it is {name} (0 £)"
     cost(page, 0, 2).fill("1")
@@ -330,9 +327,8 @@ def test_an_edit_of_ten_thousand_rows_is_drawn_within_a_tenth_of_a_second(
     probs, labels = random_probs(10_000, 10, seed=0)
     generator = np.random.default_rng(0)
     utility = Utility.from_costs(generator.uniform(10, 500, (10, 10)) * (1 - np.eye(10)), unit="£")
-    folder = finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, utility)
-    write_report(folder)
-    page = opened(folder.page)
+    finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, utility)
+    page = opened(write_report(tmp_path))
     before = page.inner_text("#total")
     times = [
         page.evaluate(
@@ -353,7 +349,7 @@ def test_an_edit_of_ten_thousand_rows_is_drawn_within_a_tenth_of_a_second(
 
 
 def test_a_file_of_an_experiment_opens_as_well(opened: Callable[..., Any], tmp_path: Path) -> None:
-    from stakes.paper.page import write_experiment_page
+    from stakes.paper.report import write_experiment_page
     from stakes.paper.sweep import Result
 
     dot = base64.b64decode(

@@ -39,9 +39,8 @@ def fit(stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path)
 def test_files_and_summary(fit: Callable[..., Any]) -> None:
     out, said = fit("--seeds", 2)
     names = {path.name for path in out.iterdir()}
-    files = {"run.json", "cases.safetensors", "summary.json", "results.jsonl", "report.html", "report.md"}
-    assert names == {"model", "runs", "figures", *files}
-    assert {path.suffix for path in (out / "figures").iterdir()} == {".png"}
+    files = {"run.json", "cases.safetensors", "summary.json", "results.jsonl", "report.html"}
+    assert names == {"model", "runs", *files}
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["unit"] == "£"
     assert summary["outcomes"] == summary["decisions"] == ["Healthy", "Mild", "Severe"]
@@ -161,8 +160,8 @@ def test_the_same_run_gives_the_same_bytes_and_another_seed_does_not(fit: Callab
         fit(*options, name="second"),
         fit(*options, "--seed", 1, name="other"),
     )
-    same = ("summary.json", "results.jsonl", "model/weights.safetensors", "report.md", "report.html")
-    for name in (*same, "figures/comparison.png"):
+    same = ("summary.json", "results.jsonl", "model/weights.safetensors", "report.html")
+    for name in same:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
     assert (first / "results.jsonl").read_bytes() != (other / "results.jsonl").read_bytes()
 

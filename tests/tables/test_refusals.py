@@ -194,12 +194,12 @@ def test_a_folder_that_is_taken(
 def test_what_is_not_from_a_run_is_not_replaced_even_by_force(
     refused: Refused, patients: Path, costs: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "mine.png").touch()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine.png").touch()
     start = ("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", tmp_path, *TINY)
     for options in ((), ("--force",), ("--resume",)):
-        assert "figures" in refused(*start, *options)
-    assert (tmp_path / "figures" / "mine.png").exists()
+        assert "runs" in refused(*start, *options)
+    assert (tmp_path / "runs" / "mine.png").exists()
 
 
 def test_bad_demos(refused: Refused, tmp_path: Path, run_folder: Path) -> None:

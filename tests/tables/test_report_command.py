@@ -2,15 +2,20 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from patient_tables import TINY
 
 from stakes.cli import main as cli
-from stakes.tables.command import command
+from stakes.decisions import decide
+from stakes.tables.arguments import command
+from stakes.tables.run import Run
 from stakes.tables.task import TableTask
 
 
@@ -26,23 +31,60 @@ def test_the_report_is_made_again_without_the_data(
     assert f"{out / 'report.html'}: the report" in said.out
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     data.unlink()
-    for name in ("report.html", "report.md", "figures/comparison.png"):
-        (out / name).unlink()
+    (out / "report.html").unlink()
     said = stakes("report", out)
     assert (said.code, said.out, said.err) == (0, f"{out / 'report.html'}\n", "")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+def test_every_decision_is_taken_once(
+    stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished run that is resumed trains nothing: it is scored, compared and reported, as after training."""
+    out = tmp_path / "out"
+    options = ("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", out, "--seeds", 2, *TINY)
+    assert stakes(*options).code == 0
+    calls: list[str] = []
+
+    def counted(predictive: Any, utility: Any, rule: Any = "optimal", **rest: Any) -> Any:
+        calls.append(rule)
+        return decide(predictive, utility, rule, **rest)
+
+    for module in [module for name, module in sys.modules.items() if name.startswith("stakes")]:
+        if getattr(module, "decide", None) is decide:
+            monkeypatch.setattr(module, "decide", counted)
+    assert stakes(*options, "--resume").code == 0
+    fits = len(list((out / "runs").iterdir()))
+    assert fits >= 6
+    assert sorted(calls) == ["argmax"] * fits + ["optimal"] * fits
+    calls.clear()
+    assert stakes("report", out).code == 0
+    assert calls == []
+
+
+def test_a_saved_run_is_read_back(run_folder: Path, tmp_path: Path) -> None:
+    run = Run.load(run_folder)
+    run.save(tmp_path / "copy")
+    again = Run.load(tmp_path / "copy")
+    assert again.comparison == run.comparison
+    assert (again.settings, again.utility, again.rows) == (run.settings, run.utility, run.rows)
+    for ours, theirs in zip(again.scored, run.scored, strict=True):
+        assert ours.to_dict() == theirs.to_dict()
+        decisions = decide(theirs.predictions.probs, run.utility, theirs.rule)
+        assert torch.equal(ours.choice, decisions.choice)
+        assert torch.equal(ours.margin, decisions.margin)
+        np.testing.assert_array_equal(ours.utilities, -run.utility.costs[decisions.choice, run.labels])
+    for name in ("run.json", "cases.safetensors", "results.jsonl", "summary.json"):
+        assert (tmp_path / "copy" / name).read_bytes() == (run_folder / name).read_bytes()
+
+
 def test_a_case_is_known_by_its_row_in_the_file(run_folder: Path, patients: Path) -> None:
     """The rows under the header, counted from 1, hold the outcomes that were tested on."""
-    from stakes.tables.folder import RunFolder
-    from stakes.tables.run import Cases
-
-    cases = Cases.read(RunFolder(run_folder))
+    run = Run.load(run_folder)
     lines = patients.read_text(encoding="utf-8").splitlines()
-    found = [lines[number].rpartition(",")[2] for number in cases.numbers.tolist()]
-    assert found == [cases.utility.outcomes[label] for label in cases.labels.tolist()]
-    assert len(set(cases.numbers.tolist())) == 24
+    outcomes = [lines[number].rpartition(",")[2] for number in run.row_numbers.tolist()]
+    assert outcomes == [run.utility.outcomes[label] for label in run.labels.tolist()]
+    assert len(set(run.row_numbers.tolist())) == 24
 
 
 def test_what_is_no_finished_run_is_one_line(refused: Callable[..., str], tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 from patient_tables import COSTS, HEADER, patient_rows, write_csv
 
 from stakes.tables import fit as fitting
-from stakes.tables.folder import RunFolder
 from stakes.tables.models import Recipe
+from stakes.tables.run import RunFolder
 from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch, Training
 
 STAKES = [sys.executable, "-c", "from stakes.cli.main import main; main()"]
-SAME = ("summary.json", "results.jsonl", "report.md", "report.html", "model/model.json", "model/weights.safetensors")
+SAME = ("summary.json", "results.jsonl", "report.html", "model/model.json", "model/weights.safetensors")
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:

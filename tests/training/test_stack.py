@@ -22,9 +22,8 @@ from stakes import (
 )
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
-from stakes.training.examples import StackedExamples, TensorExamples
-from stakes.training.fit import fit_together
-from stakes.training.stacked import Stack
+from stakes.training import TensorExamples
+from stakes.training.stacked import Stack, StackedExamples, fit_together
 
 UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], outcomes=["a", "b", "c"])
 
@@ -60,7 +59,7 @@ def test_a_stack_has_an_axis_for_its_members(make: type[Posterior]) -> None:
     x, _, _ = whole_batch(stack)
     samples = 2 if isinstance(stack.members[0], Ensemble) else 5
     assert stack.log_probs(x, samples).shape == (samples, 60, 3, 3)
-    probs = stack.mean_probs(x, samples)
+    probs = stack.mixture(x, samples).weights
     assert probs.shape == (60, 3, 3)
     torch.testing.assert_close(probs.sum(-1), torch.ones(60, 3))
     expected = sum(member.kl() for member in stack.members)
@@ -73,8 +72,8 @@ def test_members_and_stack_share_their_memory() -> None:
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter += 0.1
-    for place, member in enumerate(stack.members):
-        torch.testing.assert_close(stack.log_probs(x)[:, :, place], member.log_probs(x[:, place]))
+    for index, member in enumerate(stack.members):
+        torch.testing.assert_close(stack.log_probs(x)[:, :, index], member.log_probs(x[:, index]))
 
 
 @pytest.mark.parametrize(
@@ -95,15 +94,17 @@ def test_a_member_learns_as_if_it_were_alone(goal: type[Objective]) -> None:
         fit(posterior, goal(), train, held, utility=UTILITY, config=config, seed=seed)
         for seed, (posterior, train, held) in enumerate(zip(alone, trains, validations, strict=True))
     ]
-    found = fit_together(together, goal(), trains, validations, utility=UTILITY, config=config, seeds_of=range(3))
+    histories_together = fit_together(
+        together, goal(), trains, validations, utility=UTILITY, config=config, seeds_of=range(3)
+    )
     for ours, theirs in zip(together, alone, strict=True):
         for key, value in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-4, atol=1e-5)
-    for ours, theirs in zip(found, histories, strict=True):
+    for ours, theirs in zip(histories_together, histories, strict=True):
         assert ours.best == theirs.best
         assert [epoch.utility for epoch in ours.epochs] == pytest.approx([epoch.utility for epoch in theirs.epochs])
     losses = [sum(history.epochs[number].loss for history in histories) / 3 for number in range(4)]
-    assert [epoch.loss for epoch in found[0].epochs] == pytest.approx(losses, rel=1e-4)
+    assert [epoch.loss for epoch in histories_together[0].epochs] == pytest.approx(losses, rel=1e-4)
 
 
 def test_each_member_keeps_its_own_best_epoch_and_stops_for_itself() -> None:

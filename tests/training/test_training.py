@@ -1,6 +1,7 @@
-import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from torch.utils.data import Dataset
 from stakes import MLP, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
 from stakes._io.tensors import read_tensors
 from stakes.posteriors import Posterior
+from stakes.training import DatasetExamples, Epoch, History, TensorExamples
 from stakes.training._loop import score
-from stakes.training.config import Epoch, History
-from stakes.training.examples import DatasetExamples, TensorExamples
+from stakes.training.stacked import fit_together
 
 UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], ["a", "b", "c"], ["a", "b", "c"])
 QUICK = Training(epochs=6, batch_size=16, learning_rate=0.01, samples=4, checkpoint_seconds=0)
@@ -112,6 +113,31 @@ def test_the_score_is_the_utility_of_the_optimal_decisions() -> None:
     assert score(MCDropout(Certain()), examples, UTILITY, 3, 0, 2)[0] == pytest.approx(-25)
 
 
+def test_validation_examples_count_by_their_weight_in_the_score() -> None:
+    model, (x, labels) = posterior(), data(40)
+    halves = [score(model, TensorExamples(x[rows], labels[rows]), UTILITY, 4, 0, 16)
+              for rows in (slice(None, 20), slice(20, None))]  # fmt: skip
+    weights = torch.cat([torch.full((20,), 3.0), torch.full((20,), 1.0)])
+    weighted = score(model, TensorExamples(x, labels, weights), UTILITY, 4, 0, 16)
+    assert halves[0] != halves[1]
+    assert weighted == pytest.approx([0.75 * first + 0.25 * second for first, second in zip(*halves, strict=True)])
+
+
+def test_validation_weights_choose_the_best_epoch() -> None:
+    (x, labels), history = data(40), []
+    for rows in (slice(None, 20), slice(20, None)):
+        weights = torch.zeros(40)
+        weights[rows] = 2.0
+        history += [
+            fit(posterior(), Standard(), data(), held_out, utility=UTILITY, config=QUICK, progress=False)
+            for held_out in ((x, labels, weights), (x[rows], labels[rows]))
+        ]
+    for weighted, part in (history[:2], history[2:]):
+        assert weighted.best == part.best
+        assert [epoch.utility for epoch in weighted.epochs] == pytest.approx([epoch.utility for epoch in part.epochs])
+    assert [epoch.utility for epoch in history[0].epochs] != [epoch.utility for epoch in history[2].epochs]
+
+
 def test_patience_counts_epochs_without_a_strictly_better_one() -> None:
     history = History()
     for number, utility in enumerate([1.0, 3.0, 2.0, 3.0, 2.5], 1):
@@ -166,6 +192,24 @@ def test_the_learning_rate_follows_its_schedule() -> None:
     assert not torch.equal(weights(model), start)
 
 
+def test_a_scheduler_of_the_caller_is_left_alone() -> None:
+    rates: list[float] = []
+    schedulers: list[torch.optim.lr_scheduler.LRScheduler] = []
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        chosen = torch.optim.SGD(parameters, lr=0.4)
+        schedulers.append(torch.optim.lr_scheduler.ExponentialLR(chosen, 0.5))
+        return chosen
+
+    def step(epoch: Epoch) -> None:
+        rates.append(schedulers[-1].get_last_lr()[0])
+        assert schedulers[-1].optimizer.param_groups[0]["lr"] == rates[-1]
+        schedulers[-1].step()
+
+    fit(posterior(), Standard(), data(), config=replace(QUICK, epochs=4), optimizer=optimizer, progress=step)
+    assert rates == [0.4, 0.2, 0.1, 0.05]
+
+
 def test_the_prior_is_divided_by_the_number_of_examples_once() -> None:
     """One full-batch SGD step moves the weights by the gradient of mean NLL + KL / N, whatever the batch size."""
 
@@ -198,6 +242,119 @@ class Pairs(Dataset):
         return x[index], int(labels[index])
 
 
+class Diverging(Standard):
+    """Its loss is NaN, or its gradient, from a step on."""
+
+    def __init__(self, steps: int, gradient_only: bool = False) -> None:
+        self.steps, self.gradient_only = steps, gradient_only
+
+    def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        losses = super().losses(posterior, x, labels, index)
+        self.steps -= 1
+        if self.steps >= 0:
+            return losses
+        return losses + (0 * losses).sqrt() if self.gradient_only else losses * torch.nan
+
+
+@pytest.mark.parametrize("gradient_only", [False, True])
+@pytest.mark.parametrize("validated", [False, True])
+@pytest.mark.parametrize(("steps", "kept"), [(3, 0), (14, 2), (19, 3)])  # 5 steps in an epoch
+def test_after_a_loss_that_is_nan_the_best_weights_are_restored(
+    steps: int, kept: int, validated: bool, gradient_only: bool
+) -> None:
+    states: list[Tensor] = [weights(posterior())]
+    model = posterior()
+    epoch = f"of epoch {kept}" if kept and not validated else "of epoch" if kept else "from before training"
+    with pytest.raises(StakesError, match=f"NaN in epoch {steps // 5 + 1} .*lower learning rate.*weights {epoch}"):
+        fit(
+            model, Diverging(steps, gradient_only), data(), data(30) if validated else None, utility=UTILITY,
+            config=QUICK, progress=lambda epoch: states.append(weights(model)),
+        )  # fmt: skip
+    assert len(states) == kept + 1
+    assert any(torch.equal(weights(model), state) for state in states[min(1, kept) :])
+    assert validated or torch.equal(weights(model), states[-1])
+    assert weights(model).isfinite().all()
+    assert not model.training
+
+
+def with_batch_norm() -> Posterior:
+    torch.manual_seed(0)
+    return MCDropout(nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)))
+
+
+def test_batch_norm_leaves_out_a_last_batch_of_one() -> None:
+    """A random example in every epoch: no example is left out for good."""
+    sizes: list[int] = []
+    positions: list[Tensor] = []
+
+    class Counting(Standard):
+        def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+            sizes.append(len(x))
+            positions.append(index)
+            return super().losses(posterior, x, labels, index)
+
+    for model, count, expected in ((with_batch_norm(), 17, [16]), (with_batch_norm(), 18, [16, 2]),
+                                   (posterior(), 17, [16, 1])):  # fmt: skip
+        sizes.clear()
+        positions.clear()
+        fit(model, Counting(), data(count), config=QUICK, progress=False)
+        assert sizes == expected * 6
+        assert len(torch.cat(positions).unique()) == count
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), [(1, 16), (5, 1)])
+def test_batch_norm_on_batches_of_one_is_refused(examples: int, batch_size: int) -> None:
+    with pytest.raises(StakesError, match=r"batch norm needs more than one value .* batch_size of 2"):
+        fit(with_batch_norm(), Standard(), data(examples), config=replace(QUICK, batch_size=batch_size), progress=False)
+
+
+@pytest.mark.parametrize("refresh", ["epoch", "running"])
+def test_an_objective_can_be_used_again(refresh: str) -> None:
+    """The memory and the warmup of a run belong to the run."""
+    objective = LossCalibrated(UTILITY, refresh=refresh, warmup=20)
+    first, second = posterior(), posterior()
+    fit(first, objective, data(), config=QUICK, progress=False)
+    assert int(objective.state_dict()["steps"]) == 0
+    assert "memory" not in objective.state_dict()
+    fit(second, objective, data(), config=QUICK, progress=False)
+    assert torch.equal(weights(first), weights(second))
+
+
+class Finishing(MCDropout):
+    def finish(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+        self.was_training, self.at_finish = self.training, weights(self)
+        self.passes = [[(x.clone(), labels.clone()) for x, labels in batches] for _ in range(2)]
+
+
+def finishing() -> Finishing:
+    torch.manual_seed(0)
+    return Finishing(MLP(3, 3, hidden=(8,), dropout=0.2))
+
+
+@pytest.mark.parametrize("precision", [None, "64-true"])
+def test_a_posterior_is_finished_on_all_training_examples_with_its_best_weights(precision: str | None) -> None:
+    model, (x, labels) = finishing(), data()
+    states: list[Tensor] = []
+    history = fit(
+        model, Standard(), (x, labels), data(30), utility=UTILITY, precision=precision,
+        config=replace(QUICK, epochs=12, learning_rate=0.1), progress=lambda epoch: states.append(weights(model)),
+    )  # fmt: skip
+    assert torch.equal(model.at_finish, states[history.best - 1])
+    assert not model.was_training
+    for batches in model.passes:
+        assert torch.equal(torch.cat([batch for batch, _ in batches]), x.to(states[0].dtype))
+        assert torch.equal(torch.cat([batch for _, batch in batches]), labels)
+
+
+def test_posteriors_that_are_trained_together_are_finished_each_on_its_own_examples() -> None:
+    models = [finishing(), finishing()]
+    trains = [TensorExamples(*data()), TensorExamples(data()[0] + 1, data()[1])]
+    fit_together(models, Standard(), trains, config=QUICK, seeds_of=[0, 1])
+    for model, train in zip(models, trains, strict=True):
+        assert torch.equal(torch.cat([x for x, _ in model.passes[1]]), train.x)
+        assert torch.equal(model.at_finish, weights(model))
+
+
 def test_a_dataset_is_as_good_as_tensors() -> None:
     from_tensors, from_dataset = posterior(), posterior()
     fit(from_tensors, Standard(), data(), data(), utility=UTILITY, config=QUICK, progress=False)
@@ -228,6 +385,66 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
 
 
+class Stateful(torch.optim.SGD):
+    """SGD whose state holds more than tensors of the precision of the weights, and decides the step."""
+
+    def step(self, closure: None = None) -> None:
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state.setdefault("bits", torch.zeros(2, dtype=torch.int64))
+            state.update(calls=state.get("calls", 0) + 1, nothing=None, past=[1, 2.5], flag=True)
+            state["bits"] |= 1 << state["calls"] % 40
+            parameter.data -= 1e-6 * (state["calls"] + int(state["bits"][0]) % 7)
+
+
+OPTIMIZERS = {
+    "integers": lambda parameters: Stateful(parameters, lr=0.01, momentum=0.9),
+    "plain SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+    "Adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),
+    "tensor rate": lambda parameters: torch.optim.Adam(parameters, lr=torch.tensor(0.01)),
+    "ASGD": lambda parameters: torch.optim.ASGD(parameters, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_any_optimizer_resumes_to_the_same_result(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file given by its name; a rate that the caller has changed stays changed."""
+    monkeypatch.chdir(tmp_path)
+    optimizers: list[torch.optim.Optimizer] = []
+
+    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizers.append(OPTIMIZERS[name](parameters))
+        return optimizers[-1]
+
+    def decay(epoch: Epoch, stop: int = 0) -> None:
+        if epoch.number == stop:
+            raise PulledPlugError
+        if epoch.number == 2:
+            optimizers[-1].param_groups[0]["lr"] *= 0.5
+
+    whole, resumed = posterior(), posterior()
+    fit(whole, Standard(), data(), config=QUICK, optimizer=make, progress=decay)
+    options = {"config": QUICK, "optimizer": make, "checkpoint": "run.safetensors"}
+    with pytest.raises(PulledPlugError):
+        fit(posterior(), Standard(), data(), progress=lambda epoch: decay(epoch, 4), **options)
+    fit(resumed, Standard(), data(), resume=True, progress=decay, **options)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_an_optimizer_whose_state_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    class Opaque(torch.optim.SGD):
+        def step(self, closure: None = None) -> None:
+            super().step()
+            self.state[self.param_groups[0]["params"][0]]["thing"] = object()
+
+    with pytest.raises(StakesError, match=r"the state of Opaque cannot be written .* train without checkpoint="):
+        fit(
+            posterior(), Standard(), data(), config=QUICK, checkpoint=tmp_path / "run.safetensors", progress=False,
+            optimizer=lambda parameters: Opaque(parameters, lr=0.1),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -252,9 +469,8 @@ def test_what_cannot_be_trained_is_refused() -> None:
         fit(posterior(), Standard(), (torch.zeros(3, 3), torch.zeros(2).long()), config=QUICK, progress=False)
     with pytest.raises(StakesError, match="int64"):
         fit(posterior(), Standard(), (torch.zeros(3, 3), torch.zeros(3)), config=QUICK, progress=False)
-    x, labels = data()
-    with pytest.raises(StakesError, match="lower learning rate"):
-        fit(posterior(), Standard(), (x * torch.nan, labels), config=QUICK, progress=False)
+    with pytest.raises(StakesError, match="pass checkpoint="):
+        fit(posterior(), Standard(), data(), config=QUICK, resume=True, progress=False)
 
 
 def test_the_batch_size_grows_with_the_data() -> None:
@@ -299,31 +515,3 @@ def test_training_on_one_cpu_does_not_wait_for_fabric_to_be_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-TWO_PROCESSES = """
-import torch
-from stakes import LossCalibrated, MCDropout, MLP, Training, Utility, fit
-
-torch.set_num_threads(1)
-labels = torch.arange(81) % 3
-x = torch.eye(3)[labels] + 0.3 * torch.randn(81, 3, generator=torch.Generator().manual_seed(0))
-torch.manual_seed(0)
-posterior = MCDropout(MLP(3, 3, hidden=(16,), dropout=0.1))
-utility = Utility.diagonal("abc")
-history = fit(posterior, LossCalibrated(utility, refresh="running"), (x, labels), (x, labels), utility=utility,
-              config=Training(epochs=25, batch_size=16, learning_rate=0.02), devices=2, strategy="ddp", progress=False)
-total = sum(float(p.detach().double().sum()) for p in posterior.parameters())
-print(f"rank {torch.distributed.get_rank()} utility {history.best_utility:.4f} weights {total:.10f}", flush=True)
-torch.distributed.destroy_process_group()
-"""
-
-
-def test_two_processes_train_one_model(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(TWO_PROCESSES)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
-    found = sorted(re.findall(r"rank (\d) utility (\d\.\d{4}) weights (-?\d+\.\d{10})", done.stdout))
-    assert [rank for rank, _, _ in found] == ["0", "1"], done.stderr[-2000:]
-    assert found[0][1:] == found[1][1:]
-    assert float(found[0][1]) > 0.95

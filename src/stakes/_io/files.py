@@ -1,4 +1,4 @@
-"""Reading text as people have it, and writing files so that nothing half-written stays on disk."""
+"""Read text in common encodings, and write files atomically."""
 
 import codecs
 import csv
@@ -20,7 +20,7 @@ DELIMITERS = ",;\t|"
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``, renamed to it if the block succeeds, else removed."""
+    """Yield a temporary file beside ``path``; it is renamed to ``path`` if the block succeeds, else removed."""
     with _parents_of(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(handle)
@@ -35,7 +35,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """A temporary directory beside ``path`` that takes its place if the block succeeds, else is removed."""
+    """Yield a temporary directory beside ``path``; it replaces ``path`` if the block succeeds, else is removed."""
     with _parents_of(path):
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         try:
@@ -49,14 +49,14 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _parents_of(path: Path) -> Iterator[None]:
-    """The directories above ``path``, made if need be, and unmade if the block fails."""
+    """Create the directories above ``path`` that are missing; remove them if the block fails."""
     absent = [parent for parent in path.parents if not parent.exists()]  # innermost first
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
         for parent in absent:
-            with suppress(OSError):  # somebody else has put something there meanwhile
+            with suppress(OSError):  # another process has written there meanwhile
                 parent.rmdir()
         raise
 
@@ -67,7 +67,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Strict JSON: a NaN is a mistake of ours, not something to hand to the next program."""
+    """Write strict JSON: NaN is an error."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -82,12 +82,12 @@ def read_json(path: Path) -> Any:
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
     """``path`` as a Path, or a clear error if it is not a readable file."""
-    found = Path(path)
-    if found.is_dir():
-        raise StakesError(f"{found}: expected a file, but it is a directory")
-    if not found.exists():
-        raise StakesError(f"{found}: no such file")
-    return found
+    path = Path(path)
+    if path.is_dir():
+        raise StakesError(f"{path}: expected a file, but it is a directory")
+    if not path.exists():
+        raise StakesError(f"{path}: no such file")
+    return path
 
 
 def text_encoding(path: Path) -> str:
@@ -112,15 +112,15 @@ def csv_delimiter(header: str) -> str:
 
 
 def read_csv_rows(path: str | os.PathLike[str]) -> list[list[str]]:
-    """All cells of a small CSV, stripped; any delimiter, line end or BOM; empty rows and last columns left out.
+    """All cells of a small CSV, stripped, with any delimiter, line end or BOM.
 
-    Errors do not name the file: the caller, who knows what it is for, does.
+    Empty rows and trailing empty columns are left out. Errors do not name the file: the caller does.
     """
-    found = Path(path)
-    if not found.is_file():
-        raise StakesError("expected a file, but it is a directory" if found.is_dir() else "no such file")
+    path = Path(path)
+    if not path.is_file():
+        raise StakesError("expected a file, but it is a directory" if path.is_dir() else "no such file")
     try:
-        text = found.read_text(encoding=text_encoding(found)).removeprefix(MANGLED_BOM)
+        text = path.read_text(encoding=text_encoding(path)).removeprefix(MANGLED_BOM)
         lines = [line for line in text.splitlines() if line.strip()]
         delimiter = csv_delimiter(lines[0]) if lines else ","
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter, strict=True)]
@@ -131,7 +131,7 @@ def read_csv_rows(path: str | os.PathLike[str]) -> list[list[str]]:
     rows = [row for row in rows if any(row)]
     if not rows:
         raise StakesError("expected a table, but the file is empty")
-    width = max(place + 1 for row in rows for place, cell in enumerate(row) if cell)
+    width = max(index + 1 for row in rows for index, cell in enumerate(row) if cell)
     return [row[:width] for row in rows]
 
 

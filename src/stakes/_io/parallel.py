@@ -1,4 +1,4 @@
-"""Many fits side by side, one thread each, with their progress in one place."""
+"""Many fits side by side, one thread each, with their progress reported in one process."""
 
 import os
 import threading
@@ -10,12 +10,26 @@ from functools import cache
 from multiprocessing.managers import SyncManager
 from typing import Any, TypeVar
 
-from stakes._io.threads import one_thread
+import torch
+
 from stakes.errors import StakesError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Report = Callable[[Any], None]
+
+_WORKING = threading.RLock()  # held while a task runs in this process
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run PyTorch single-threaded; restore the setting on exit. Small networks are fastest so."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def side_by_side(
@@ -30,7 +44,7 @@ def side_by_side(
 
     With several workers each runs in its own process with one thread: on small networks two processes
     with two threads each on two cores are ten times slower. ``backend`` is any of joblib's by name (a
-    Ray or Dask cluster too). ``report`` hears, in this process, what the work reports of a task.
+    Ray or Dask cluster too). ``report`` is called in this process with what the work reports of a task.
     """
     if workers < 1:
         raise StakesError(f"expected at least one worker, but got {workers}")
@@ -55,7 +69,7 @@ def side_by_side(
 
 
 def check_backend(backend: str) -> None:
-    """Refuse a backend that joblib does not know, or whose package is not there."""
+    """Refuse a backend that joblib does not know, whose package is not installed, or whose workers are threads."""
     import joblib
 
     try:
@@ -64,19 +78,24 @@ def check_backend(backend: str) -> None:
 
             register_ray()
         with joblib.parallel_config(backend=backend):
-            pass
+            engine, _ = joblib.parallel.get_active_backend()
     except (ImportError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise StakesError(
-            f"the backend {backend!r} cannot be used ({reason}): use loky, threading or multiprocessing, or install "
-            "the package of ray or dask"
+            f"the backend {backend!r} cannot be used ({reason}): use loky or multiprocessing, or install the "
+            "package of ray or dask"
         ) from None
+    if getattr(engine, "supports_sharedmem", False) and engine.effective_n_jobs(2) > 1:
+        raise StakesError(
+            f"the backend {backend!r} runs its workers as threads of one process, which share PyTorch's random "
+            "numbers, so that results would not follow their seeds: use loky or multiprocessing, or ray or dask"
+        )
 
 
 def _on_backend(
     backend: str, work: Callable[[Task, Report], Result], tasks: Sequence[Task], workers: int
 ) -> Iterator[Result]:
-    """As `side_by_side`, on any backend of joblib's; its workers, on other machines perhaps, cannot be listened to."""
+    """As `side_by_side`, on any backend of joblib's; its workers, which may be on other machines, report nothing."""
     from joblib import Parallel, delayed, parallel_config
 
     check_backend(backend)
@@ -98,7 +117,8 @@ def _in_worker(work: Callable[[Task, Report], Result], task: Task, number: int, 
 
 
 def _on_cluster(work: Callable[[Task, Report], Result], task: Task) -> Result:
-    with one_thread():
+    """One task at a time in each process: a worker of Dask may have several threads, with one random generator."""
+    with _WORKING, one_thread():
         return work(task, lambda event: None)
 
 

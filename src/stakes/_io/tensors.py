@@ -16,14 +16,14 @@ _METADATA = "stakes"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """One file, whole or not at all."""
+    """Write one file atomically."""
     flat = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
     with atomic(path) as temporary:
         save_file(flat, temporary, {_METADATA: json.dumps(metadata, allow_nan=False)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the metadata, or a clear error if the file is damaged or not one of ours."""
+    """Return the tensors and the metadata, or raise if `write_tensors` did not write the file."""
     try:
         with safe_open(existing_file(path), framework="pt") as file:
             metadata = dict(json.loads((file.metadata() or {})[_METADATA]))
@@ -34,15 +34,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise StakesError(f"{path}: expected tensors saved by stakes, but the file is damaged ({error})") from None
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
+def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """``{"a": {"b": tensor}} -> {"a/b": tensor}``."""
-    flat: dict[str, Tensor] = {}
+    flat: dict[str, Any] = {}
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}/") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
-def unflatten(flat: Mapping[str, Tensor]) -> dict[str, Any]:
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """``{"a/b": tensor} -> {"a": {"b": tensor}}``."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():

@@ -4,60 +4,45 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stakes.evaluation.comparison import Comparison, Row
-from stakes.evaluation.metrics import Interval
+from stakes.evaluation.comparison import Comparison
+from stakes.report.words import RULE_NAMES, VERDICTS, Verdict, bracketed, interval, number, verdict
 from stakes.utility import Utility
 
-_FULL_WIDTH = 130
+_FULL_WIDTH = 150
 
 
 def print_comparison(comparison: Comparison, utility: Utility, console: Console) -> None:
     """A row for each model and rule, then which was chosen and why."""
-    unit = escape(f" [{utility.unit}]") if utility.unit else ""
-    reference = f"{comparison.reference}, optimal"
     if not console.is_terminal:
         console.width = max(console.width, _FULL_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    for heading in ("model", "decisions"):
+    for heading in ("model", "decides by"):
         table.add_column(heading)
-    for heading in ("utility (95 %)", f"cost{unit}", "accuracy", "NLL", "ECE", f"against {reference} (95 %)"):
+    unit, against = escape(bracketed(utility)), f"against {comparison.reference} (95 %)"
+    for heading in ("utility (95 %)", f"cost{unit}", "accuracy", "NLL", "ECE", against):
         table.add_column(heading, justify="right", overflow="fold")
     for row in comparison.rows:
-        chosen = row.model == comparison.chosen and row.rule == "optimal"
-        table.add_row(*_cells(row), style="bold" if chosen else "")
+        table.add_row(
+            row.model,
+            RULE_NAMES[row.rule],
+            interval(row.utility),
+            number(row.cost),
+            *(f"{value:.3f}" for value in (row.accuracy, row.nll, row.ece)),
+            "" if row.difference is None else interval(row.difference, sign=True),
+            style="bold" if comparison.is_chosen(row) else "",
+        )
     console.print(table)
-    console.print(
-        f"\nChosen: [bold]{comparison.chosen}[/bold] with optimal decisions, {escape(comparison.why)}.", soft_wrap=True
-    )
-    console.print(verdict(comparison), soft_wrap=True)
+    chosen = f"[bold]{comparison.chosen}[/bold], deciding by {RULE_NAMES['optimal']}"
+    console.print(f"\nChosen: {chosen}, {escape(comparison.why)}.", soft_wrap=True)
+    console.print(verdicts(comparison), soft_wrap=True)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        row.model,
-        row.rule,
-        interval(row.utility),
-        f"{row.cost:.4g}",
-        f"{row.accuracy:.3f}",
-        f"{row.nll:.3f}",
-        f"{row.ece:.3f}",
-        "" if row.difference is None else interval(row.difference, sign=True),
-    )
-
-
-def interval(value: Interval, sign: bool = False) -> str:
-    """``-12.3 (-14 to -11)``."""
-    mean = f"{value.mean:+.4g}" if sign else f"{value.mean:.4g}"
-    return f"{mean} ({value.low:.4g} to {value.high:.4g})"
-
-
-def verdict(comparison: Comparison) -> str:
+def verdicts(comparison: Comparison) -> str:
     """In words, which rows are beyond chance better or worse than the reference, and which are not."""
-    groups: dict[str, list[str]] = {"worth more": [], "worth less": [], "not told apart by this test set": []}
-    more, less, unclear = groups.values()
+    groups: dict[Verdict, list[str]] = {kind: [] for kind in VERDICTS}
     for row in comparison.rows:
         if row.difference is not None:
-            group = more if row.difference.low > 0 else less if row.difference.high < 0 else unclear
-            group.append(row.model if row.rule == "optimal" else f"{row.model} (argmax)")
-    parts = [f"{what}: {', '.join(names)}" for what, names in groups.items() if names]
-    return f"Against {comparison.reference} with optimal decisions: {'; '.join(parts)}."
+            rule = "" if row.rule == "optimal" else f" ({RULE_NAMES[row.rule]})"
+            groups[verdict(row.difference)].append(f"{row.model}{rule}")
+    parts = [f"{VERDICTS[kind].label}: {', '.join(names)}" for kind, names in groups.items() if names]
+    return f"Against {comparison.reference}, deciding by {RULE_NAMES['optimal']}: {'; '.join(parts)}."

@@ -39,13 +39,13 @@ def costs_check(
     unit: Annotated[str | None, typer.Option(help="Unit of the costs, if the file does not say.")] = None,
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
+    from stakes.report.words import bracketed
     from stakes.utility import Utility
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StakesWarning)  # they are printed below, as the answer
         utility = Utility.from_csv(file, unit=unit)
-    named = f" [{utility.unit}]" if utility.unit else ""
-    typer.echo(f"Cost{named}: rows are decisions, columns are outcomes\n{utility.format(utility.costs)}\n")
+    typer.echo(f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes\n{utility.format(utility.costs)}\n")
     typer.echo(f"Utility: higher is better\n{utility}\n")
     for message in utility.warnings():
         typer.echo(f"warning: {message}")

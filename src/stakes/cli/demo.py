@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stakes._io.files import write_text
 from stakes.paper.diagnosis import data as diagnosis
-from stakes.tables.models import METHODS, Recipe
+from stakes.tables.models import MODELS, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 from stakes.training.config import Training
 
@@ -24,13 +24,13 @@ def write_patients(folder: Path, *, corrupted: int, seed: int = 0) -> None:
 
 
 def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> TableTask:
-    """The comparison of all methods on the files of `write_patients`."""
+    """The comparison of all models on the files of `write_patients`."""
     return TableTask(
         data=folder / "train.csv",
         test=folder / "test.csv",
         target=TARGET,
         costs=folder / "costs.csv",
-        models=tuple(known.name for known in METHODS),
+        models=tuple(known.name for known in MODELS),
         recipe=Recipe(
             hidden=(20,),
             dropout=0.2,
@@ -42,9 +42,9 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> Tab
     )
 
 
-def _rows(found: diagnosis.Patients) -> list[list[object]]:
-    names = [diagnosis.CLASSES[label] for label in found.observed]
-    return [[*(f"{value:.6f}" for value in x), name] for x, name in zip(found.x, names, strict=True)]
+def _rows(patients: diagnosis.Patients) -> list[list[object]]:
+    names = [diagnosis.CLASSES[label] for label in patients.observed]
+    return [[*(f"{value:.6f}" for value in x), name] for x, name in zip(patients.x, names, strict=True)]
 
 
 def _write_csv(path: Path, header: list[str], rows: list[list[object]]) -> None:

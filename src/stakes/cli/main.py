@@ -4,16 +4,15 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
-
-if TYPE_CHECKING:
-    from stakes.tables.task import TableTask
+from stakes.tables.models import MODELS, Recipe
+from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # Lightning, pandas and scikit-learn are imported by the commands that need them: help comes at once.
 
@@ -26,7 +25,9 @@ app = typer.Typer(
 app.add_typer(costs_app, name="costs")
 app.add_typer(reproduce_app, name="reproduce")
 
-_DATA, _MODELS, _TRAINING, _RUN = "The data", "The models", "The training", "The run"
+_DATA, _MODELS, _FITTING, _RUN = "The data", "The models", "The training", "The run"
+_RECIPE = Recipe()  # the defaults
+_TRAINING = _RECIPE.training
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
 
 Out = Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")]
@@ -79,10 +80,10 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the model, the results and the report.")],
     test: Annotated[
         str, typer.Option(help="The share of rows to test on, or a file of test rows.", rich_help_panel=_DATA)
-    ] = "0.2",
+    ] = str(TableTask.test),
     validation: Annotated[
         float, typer.Option(help="The share of the other rows to choose epoch and model by.", rich_help_panel=_DATA)
-    ] = 0.2,
+    ] = TableTask.validation,
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="NAMES", help="Columns to leave out: a,b (or repeat).", rich_help_panel=_DATA),
@@ -103,18 +104,18 @@ def fit(
     models: Annotated[
         str,
         typer.Option(
-            help="What to compare, of: standard, weighted, calibrated, noise, noise+calibrated.",
-            show_default="the first three; all five with --label-noise",
+            help=f"What to compare, of: {', '.join(known.name for known in MODELS)}.",
+            show_default="all; the noise models only with --label-noise",
             rich_help_panel=_MODELS,
         ),
     ] = "",
     posterior: Annotated[
         str, typer.Option(help="dropout, ensemble or mean_field.", rich_help_panel=_MODELS)
-    ] = "dropout",
+    ] = _RECIPE.posterior["family"],
     members: Annotated[int, typer.Option(help="Networks in an ensemble.", min=2, rich_help_panel=_MODELS)] = 5,
     samples: Annotated[
         int, typer.Option(help="Draws from the posterior for each prediction.", min=1, rich_help_panel=_MODELS)
-    ] = 100,
+    ] = _RECIPE.samples,
     label_noise: Annotated[
         str,
         typer.Option(
@@ -122,23 +123,32 @@ def fit(
             rich_help_panel=_MODELS,
         ),
     ] = "none",
-    hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.", rich_help_panel=_MODELS)] = "128,64",
-    dropout: Annotated[float, typer.Option(help="Dropout rate, from 0 up to 1.", rich_help_panel=_MODELS)] = 0.1,
-    epochs: Annotated[int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_TRAINING)] = 100,
+    hidden: Annotated[str, typer.Option(help="Sizes of the hidden layers.", rich_help_panel=_MODELS)] = ",".join(
+        map(str, _RECIPE.hidden)
+    ),
+    dropout: Annotated[
+        float, typer.Option(help="Dropout rate, from 0 up to 1; an ensemble has none.", rich_help_panel=_MODELS)
+    ] = _RECIPE.dropout,
+    epochs: Annotated[
+        int, typer.Option(help="Most passes over the rows.", min=1, rich_help_panel=_FITTING)
+    ] = _TRAINING.epochs,
     patience: Annotated[
-        int, typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_TRAINING)
-    ] = 20,
+        int | None,
+        typer.Option(help="Stop after so many epochs without a better one.", min=1, rich_help_panel=_FITTING),
+    ] = _TRAINING.patience,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Rows in a step.", min=1, show_default="32 to 256, by the rows", rich_help_panel=_TRAINING),
-    ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Adam's learning rate.", rich_help_panel=_TRAINING)] = 1e-3,
+        typer.Option(help="Rows in a step.", min=1, show_default="32 to 256, by the rows", rich_help_panel=_FITTING),
+    ] = _TRAINING.batch_size,
+    learning_rate: Annotated[
+        float, typer.Option(help="Adam's learning rate.", rich_help_panel=_FITTING)
+    ] = _TRAINING.learning_rate,
     seeds: Annotated[
         int, typer.Option(help="Repetitions of every model, to see its luck.", min=1, rich_help_panel=_RUN)
-    ] = 1,
+    ] = TableTask.seeds,
     seed: Annotated[
         int, typer.Option(help="Where all randomness starts.", min=0, max=_MOST_SEED, rich_help_panel=_RUN)
-    ] = 0,
+    ] = TableTask.seed,
     workers: Workers = 1,
     resume: Resume = False,
     force: Force = False,
@@ -146,12 +156,10 @@ def fit(
     """Train the alternatives on a table, compare what their decisions cost, and keep the best model.
 
     standard learns as if all mistakes were alike, weighted gives costly classes more weight, calibrated
-    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels. Each is
-    tested deciding by the highest probability and by the costs, against gradient boosting for reference.
+    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels; boosting is
+    gradient boosting of decision trees. Each is tested deciding by the highest probability and by the costs.
     """
     from stakes.tables import arguments
-    from stakes.tables.models import Recipe
-    from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
     from stakes.training.config import Training
 
     noise = arguments.label_noise(label_noise)
@@ -209,15 +217,15 @@ def decide(
 def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`.")]) -> None:
     """Make the report of a finished run again, from its saved results.
 
-    Writes report.html (one file to open in a browser or to mail: it needs no network), report.md and figures/.
-    Nothing is trained, and the data are not needed.
+    Writes report.html, one file to open in a browser or to mail: it needs no network. Nothing is trained, and the
+    data are not needed.
     """
-    from stakes.report.table_run import write_report
-    from stakes.tables.folder import RunFolder
+    from stakes.report.page import write_page
+    from stakes.tables.run import Run, RunFolder
 
-    folder = RunFolder(run)
-    write_report(folder)
-    typer.echo(str(folder.page))
+    page = RunFolder(run).page
+    write_page(Run.load(run), page)
+    typer.echo(str(page))
 
 
 @app.command()
@@ -233,9 +241,9 @@ def demo(
 ) -> None:
     """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
     from stakes.cli.demo import demo_task, write_patients
-    from stakes.tables.command import command
+    from stakes.tables.arguments import command
     from stakes.tables.decide import decide_table
-    from stakes.tables.folder import RunFolder
+    from stakes.tables.run import RunFolder
 
     RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
     task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)
@@ -250,30 +258,28 @@ def demo(
 # Within --------------------------------------------------------------------------------------------
 
 
-def _run(task: "TableTask", out: Path, *, resume: bool, force: bool, workers: int) -> None:
+def _run(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
     from stakes.cli.console import print_comparison
     from stakes.cli.progress import fits_progress
-    from stakes.report.table_run import write_report
+    from stakes.report.page import write_page
     from stakes.tables.fit import PreparedTable, fit_table
-    from stakes.tables.folder import RunFolder
+    from stakes.tables.run import RunFolder
 
     folder = RunFolder(out)
-    found: list[PreparedTable] = []
 
     def describe(prepared: PreparedTable) -> None:
-        found.append(prepared)
         counts = ", ".join(f"{count} {part}" for part, count in prepared.rows.items())
         copies = f"; {prepared.repeated} repeat another row, and stay on its side" if prepared.repeated else ""
         typer.echo(f"{task.data}: {counts} rows{copies}; {prepared.encoder.width} features", err=True)
 
     with fits_progress(task) as on_progress:
-        comparison = fit_table(
+        run = fit_table(
             task, folder, resume=resume, force=force, workers=workers, on_prepared=describe, on_progress=on_progress
         )
-    write_report(folder)
-    print_comparison(comparison, found[0].problem.utility, Console())
+    write_page(run, folder.page)
+    print_comparison(run.comparison, run.utility, Console())
     typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
     typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import typer
 
-from stakes.evaluation.comparison import REFERENCE
 from stakes.tables.fit import Event, Listener
 from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch
 
-_SAID = {"found": "done before", "done": "done"}
+_WORDS = {"found": "done before", "done": "done"}
 
 
 @contextmanager
@@ -26,8 +25,8 @@ def fits_progress(task: TableTask) -> Iterator[Listener]:
 
 
 def _line(fit: Fit, event: Event) -> None:
-    if isinstance(event, str) and event in _SAID:
-        typer.echo(f"  {_name(fit)}: {_SAID[event]}", err=True)
+    if isinstance(event, str) and event in _WORDS:
+        typer.echo(f"  {_name(fit)}: {_WORDS[event]}", err=True)
 
 
 @contextmanager
@@ -35,26 +34,26 @@ def _bars(task: TableTask) -> Iterator[Listener]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     count = len(task.fits())
-    total = progress.add_task("fits", total=count, said=f"0/{count}")
+    total = progress.add_task("fits", total=count, status=f"0/{count}")
     bars: dict[Fit, Any] = {}
 
     def listener(fit: Fit, event: Event) -> None:
         progress.start()  # not before there is something to show: until then others write to stderr
-        if event == "started":  # boosting has no epochs: a bar without an end moves to and fro
-            epochs = None if fit.model == REFERENCE else task.recipe.training.epochs
-            bars[fit] = progress.add_task(f"  {_name(fit)}", total=epochs, said="")
+        if event == "started":  # a model that reports no epochs keeps a bar without an end
+            bars[fit] = progress.add_task(f"  {_name(fit)}", total=None, status="")
         elif isinstance(event, Epoch):
-            said = f"epoch {event.number}" + ("" if event.utility is None else f", utility {event.utility:.4g}")
-            progress.update(bars[fit], completed=event.number, said=said)
+            status = f"epoch {event.number}" + ("" if event.utility is None else f", utility {event.utility:.4g}")
+            epochs = task.recipe.training.epochs
+            progress.update(bars[fit], total=epochs, completed=event.number, status=status)
         else:
             if fit in bars:
                 progress.remove_task(bars.pop(fit))
-            progress.console.print(f"  {_name(fit)}: {_SAID[event]}", highlight=False)
+            progress.console.print(f"  {_name(fit)}: {_WORDS[event]}", highlight=False)
             progress.advance(total)
-            progress.update(total, said=f"{progress.tasks[0].completed:.0f}/{count}")
+            progress.update(total, status=f"{progress.tasks[0].completed:.0f}/{count}")
 
     try:
         yield listener

@@ -1,4 +1,4 @@
-"""``stakes reproduce``: the paper's experiments; every field of their configs is an option."""
+"""``stakes reproduce``: the paper's experiments. Every field of their configs is an option."""
 
 import inspect
 import os
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -25,27 +25,27 @@ _COMMON = {
     "out": Annotated[Path | None, typer.Option(help="Folder for rows and figures.", show_default="results/EXPERIMENT")],
     "workers": Annotated[int, typer.Option(min=1, help="Fits to run side by side, one thread each.")],
     "backend": Annotated[str, typer.Option(help="joblib's backend: loky, ray (if installed), dask, ...")],
-    "figures_only": Annotated[Path | None, typer.Option(help="Only draw the figures of the rows in this folder.")],
-    "force": Annotated[bool, typer.Option("--force", help="Drop the rows that are there, and start again.")],
+    "figures_only": Annotated[Path | None, typer.Option(help="Only make the report of the rows in this folder.")],
+    "force": Annotated[bool, typer.Option("--force", help="Delete the rows in the folder and start again.")],
 }
 _DEFAULTS = {"preset": "quick", "out": None, "workers": 2, "backend": "loky", "figures_only": None, "force": False}
 
 
-def add_experiment(config: type[Any], help_text: str) -> None:
-    """A command whose options are the common ones and a field of the config each."""
+def _add_experiment(config: type[Any], help_text: str) -> None:
+    """Add a command with the common options and one option for each field of the config."""
 
     def command(**options: Any) -> None:
-        chosen = {key: options.pop(key) for key in _COMMON}
-        if chosen["figures_only"] is not None:
-            _draw(chosen["figures_only"])
+        common = {key: options.pop(key) for key in _COMMON}
+        if common["figures_only"] is not None:
+            _report(common["figures_only"])
             return
-        experiment = config.preset(_preset(chosen["preset"]))
-        given = {key: value for key, value in options.items() if value is not None}
-        parsed = {field.name: _parse(field, given[field.name]) for field in fields(config) if field.name in given}
-        if "data" in {field.name for field in fields(config)}:
-            parsed["data"] = parsed.get("data") or _data_folder()
-        folder = chosen["out"] or Path("results") / config.name
-        _run(replace(experiment, **parsed), folder, chosen)
+        if common["preset"] not in ("quick", "paper"):
+            raise StakesError(f"--preset: expected quick or paper, but got {common['preset']!r}")
+        settings = {f.name: _parse(f, options[f.name]) for f in fields(config) if options[f.name] is not None}
+        if "data" in options:
+            settings["data"] = settings.get("data") or _data_folder()
+        folder = common["out"] or Path("results") / config.name
+        _run(replace(config.preset(common["preset"]), **settings), folder, common)
 
     command.__doc__ = help_text
     command.__signature__ = inspect.Signature(_parameters(config))  # type: ignore[attr-defined]
@@ -58,12 +58,13 @@ def _parameters(config: type[Any]) -> list[inspect.Parameter]:
         inspect.Parameter(name, kind, default=_DEFAULTS[name], annotation=annotation)
         for name, annotation in _COMMON.items()
     ]
-    own = []
+    settings = []
     for field in fields(config):
-        shown = "" if field.default is MISSING else _text(field.default)
-        option = typer.Option(help=f"paper: {shown}" if shown else "", show_default=False, rich_help_panel="Settings")
-        own.append(inspect.Parameter(field.name, kind, default=None, annotation=Annotated[str | None, option]))
-    return common + own
+        default = _text(field.default)
+        help_text = f"paper: {default}" if default else ""
+        option = typer.Option(help=help_text, show_default=False, rich_help_panel="Settings")
+        settings.append(inspect.Parameter(field.name, kind, default=None, annotation=Annotated[str | None, option]))
+    return common + settings
 
 
 def _parse(field: Any, text: str) -> Any:
@@ -82,12 +83,6 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _preset(name: str) -> str:
-    if name not in ("quick", "paper"):
-        raise StakesError(f"--preset: expected quick or paper, but got {name!r}")
-    return name
-
-
 def _data_folder() -> str:
     folder = os.environ.get("STAKES_DATA")
     if not folder:
@@ -102,38 +97,30 @@ def _run(experiment: Any, folder: Path, options: dict[str, Any]) -> None:
     start = time.monotonic()
     fits = sum(len(cell.seeds) for cell in experiment.cells())
     with _progress(fits) as report:
-        run(
-            experiment,
-            folder,
-            workers=options["workers"],
-            backend=options["backend"],
-            force=options["force"],
-            report=report,
-        )
+        run(experiment, folder, report=report, **{key: options[key] for key in ("workers", "backend", "force")})
     typer.echo(f"{folder}: {fits} fits, {time.monotonic() - start:.0f} s", err=True)
-    _draw(folder)
+    _report(folder)
 
 
-def _draw(folder: Path) -> None:
-    from stakes.paper.page import write_experiment_page
-    from stakes.paper.report import draw, summary
+def _report(folder: Path) -> None:
+    from stakes.paper.report import summary, write_report
 
     result = Result.load(folder)
+    files = write_report(result, folder)
     typer.echo(summary(result))
-    files = draw(result, folder)
-    for file in [*files, write_experiment_page(result, folder, files)]:
+    for file in files:
         typer.echo(str(file))
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Any, Any], None]]:
-    """A bar over the fits on a terminal, a line every tenth of the way elsewhere; on stderr."""
+    """Progress on stderr: a bar over the fits on a terminal, elsewhere a line for every tenth of them."""
     from rich.console import Console
     from rich.progress import Progress
 
     done = 0
-    watched = sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=not watched) as bar:
+    terminal = sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=not terminal) as bar:
         task = bar.add_task("fits", total=total)
 
         def report(cell: Any, event: Any) -> None:
@@ -142,12 +129,12 @@ def _progress(total: int) -> Iterator[Callable[[Any, Any], None]]:
                 return
             before, done = done, done + len(cell.seeds)
             bar.update(task, completed=done, description=str(cell))
-            if not watched and done * 10 // total > before * 10 // total:
+            if not terminal and done * 10 // total > before * 10 // total:
                 typer.echo(f"  {done} of {total} fits", err=True)
 
         yield report
 
 
-add_experiment(Diagnosis, "Section 4: three blood tests, corrupted diagnoses (figures 2, 3, 4 and 8; table 1).")
-add_experiment(Digits, "Section 5: MNIST with small networks and noisy labels (figures 5 and 9).")
-add_experiment(Roads, "Section 6: street scenes, a decision for every pixel (figures 1 and 6; tables 2 to 4).")
+_add_experiment(Diagnosis, "Section 4: three blood tests, corrupted diagnoses (figures 2, 3, 4 and 8; table 1).")
+_add_experiment(Digits, "Section 5: MNIST with small networks and noisy labels (figures 5 and 9).")
+_add_experiment(Roads, "Section 6: street scenes, a decision for every pixel (figures 1 and 6; tables 2 to 4).")

@@ -1,94 +1,113 @@
-"""Comparison: the alternatives on the same test examples, paired, with intervals."""
+"""Comparison: the decisions of every model scored once, then side by side on the same test examples, with intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from stakes.decisions import RULES, Rule, decide
-from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
-from stakes.seeds import derive
-from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility
+from stakes.utility.table import Counts
 
-REFERENCE = "boosting"  # what a user would otherwise pick; reported, never saved
+_SCORES = ("utility", "cost", "regret", "claimed_utility", "accuracy", "nll", "brier", "ece")
 _AVERAGED = ("cost", "accuracy", "nll", "ece")
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """What is to be decided: examples split in three, and the utility. Only ``train`` is learnt from."""
-
-    train: TensorExamples
-    validation: TensorExamples | None
-    test: TensorExamples
-    utility: Utility
-
-
-def boosted_probs(problem: Problem, seed: int) -> torch.Tensor:
-    """(N, C) what scikit-learn's gradient boosting says of the test set, stopped early on the same validation set."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    train, validation = problem.train, problem.validation
-    model = HistGradientBoostingClassifier(
-        random_state=derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=500
-    )
-    held_out = {} if validation is None else {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
-    model.fit(train.x.numpy(), train.labels.numpy(), **held_out)
-    known = model.predict_proba(problem.test.x.numpy())
-    probs = np.zeros((len(known), len(problem.utility.outcomes)), dtype=np.float64)
-    probs[:, model.classes_] = known
-    return torch.from_numpy(probs).float()
-
-
-# Scores --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One model with one seed: its mean predictive on the test set, and what it was selected by."""
+class Predictions:
+    """What one model with one seed says of the test examples, and the validation utility it is selected by."""
 
     model: str
     seed: int
-    probs: torch.Tensor  # (N, C)
-    validation_utility: float | None
+    probs: Tensor  # (N, C)
+    validation_utility: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    margin_error: torch.Tensor | None = None  # (N,) Monte-Carlo standard error of its margins, if there were draws
+    margin_error: Tensor | None = None  # (N,) Monte-Carlo standard error of the optimal margins, if there were draws
 
 
-def score_run(run: Run, labels: torch.Tensor, utility: Utility) -> list[dict[str, Any]]:
-    """A row for each rule, with the run's details."""
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The decisions of one model with one seed under one rule, and what they turned out to be worth."""
+
+    predictions: Predictions
+    rule: Rule
+    choice: Tensor  # (N,)
+    margin: Tensor  # (N,) expected utility above that of the runner-up
+    utilities: NDArray[np.float64]  # (N,) realised
+    counts: Counts  # (D, C)
+    scores: Mapping[str, float]
+
+    @property
+    def model(self) -> str:
+        return self.predictions.model
+
+    @property
+    def seed(self) -> int:
+        return self.predictions.seed
+
+    @property
+    def margin_error(self) -> Tensor | None:
+        """(N,) known for optimal decisions only."""
+        return self.predictions.margin_error if self.rule == "optimal" else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but what there is for each example."""
+        return {
+            "model": self.model,
+            "rule": self.rule,
+            "seed": self.seed,
+            **self.scores,
+            "validation_utility": self.predictions.validation_utility,
+            "confusion": self.counts.tolist(),
+            **self.predictions.details,
+        }
+
+    @classmethod
+    def from_dict(
+        cls, fields: Mapping[str, Any], predictions: Predictions, choice: Tensor, margin: Tensor, utilities: Tensor
+    ) -> "Scored":
+        scores = {key: fields[key] for key in _SCORES}
+        counts = np.array(fields["confusion"], dtype=np.int64)
+        return cls(predictions, fields["rule"], choice, margin, utilities.numpy(), counts, scores)
+
+
+def score(predictions: Predictions, labels: Tensor, utility: TableUtility) -> list[Scored]:
+    """Decide under each rule and score the decisions. Everything that is reported of a model comes from here."""
+    probs = predictions.probs
     calibration = {
-        "nll": metrics.nll(run.probs, labels),
-        "brier": metrics.brier(run.probs, labels),
-        "ece": metrics.reliability(run.probs, labels).ece,
+        "nll": metrics.nll(probs, labels),
+        "brier": metrics.brier(probs, labels),
+        "ece": metrics.reliability(probs, labels).ece,
     }
-    rows = []
+    scored = []
     for rule in RULES:
-        decisions = decide(run.probs, utility, rule)
+        decisions = decide(probs, utility, rule)
         counts = metrics.confusion_counts(decisions.choice, labels, utility)
-        worth = metrics.realised_utility(counts, utility)
-        row = {
-            "model": run.model,
-            "rule": rule,
-            "seed": run.seed,
-            "utility": worth,
-            "cost": utility.cost_of(worth),
+        mean = metrics.realised_utility(counts, utility)
+        scores = {
+            "utility": mean,
+            "cost": utility.cost_of(mean),
             "regret": metrics.regret(counts, utility),
             "claimed_utility": metrics.claimed_utility(decisions),
             "accuracy": metrics.accuracy(counts, utility),
             **calibration,
-            "validation_utility": run.validation_utility,
-            "confusion": counts.tolist(),
-            **run.details,
         }
-        rows.append(row)
-    return rows
+        utilities = metrics.utilities(decisions, labels, utility)
+        scored.append(Scored(predictions, rule, decisions.choice, decisions.margin, utilities, counts, scores))
+    return scored
+
+
+def select(scored: Iterable[Scored], model: str, rule: Rule) -> list[Scored]:
+    """Those of one model under one rule, by seed."""
+    return sorted((item for item in scored if (item.model, item.rule) == (model, rule)), key=lambda item: item.seed)
+
+
+# Side by side --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -106,19 +125,19 @@ class Row:
     difference: Interval | None  # paired, to the reference row; None for the reference itself
 
     def to_dict(self) -> dict[str, Any]:
-        flat: dict[str, Any] = {"model": self.model, "rule": self.rule, **_spread("utility", self.utility)}
-        flat |= {key: getattr(self, key) for key in ("cost", "accuracy", "nll", "ece", "seeds")}
-        return flat | _spread("difference", self.difference)
+        flat: dict[str, Any] = {"model": self.model, "rule": self.rule, **_flatten("utility", self.utility)}
+        flat |= {key: getattr(self, key) for key in (*_AVERAGED, "seeds")}
+        return flat | _flatten("difference", self.difference)
 
     @classmethod
     def from_dict(cls, flat: Mapping[str, Any]) -> "Row":
-        plain = {key: flat[key] for key in ("model", "rule", "cost", "accuracy", "nll", "ece", "seeds")}
+        plain = {key: flat[key] for key in ("model", "rule", *_AVERAGED, "seeds")}
         utility, difference = (
-            None if flat[name] is None else Interval(*(flat[key] for key in _spread(name, None)))
+            None if flat[name] is None else Interval(*(flat[key] for key in _flatten(name, None)))
             for name in ("utility", "difference")
         )
         if utility is None:
-            raise StakesError(f"expected the utility of {plain['model']!r}, but it is missing")
+            raise ValueError(f"no utility of {plain['model']!r}")
         return cls(utility=utility, difference=difference, **plain)
 
 
@@ -127,11 +146,18 @@ class Comparison:
     """All rows, which model was chosen, and why."""
 
     rows: tuple[Row, ...]
-    reference: str  # the model that all are held against, with optimal decisions
+    reference: str  # the model of the paired differences, with optimal decisions
     chosen: str
     why: str
 
-    def to_dict(self, utility: Utility) -> dict[str, Any]:
+    @property
+    def models(self) -> list[str]:
+        return list(dict.fromkeys(row.model for row in self.rows))
+
+    def is_chosen(self, row: Row) -> bool:
+        return (row.model, row.rule) == (self.chosen, "optimal")
+
+    def to_dict(self, utility: TableUtility) -> dict[str, Any]:
         return {
             "unit": utility.unit,
             "outcomes": list(utility.outcomes),
@@ -151,75 +177,52 @@ class Comparison:
         return next(row for row in self.rows if (row.model, row.rule) == (model, rule))
 
 
-def summarise(runs: Sequence[Run], labels: torch.Tensor, utility: Utility, seed: int) -> Comparison:
-    """Intervals over test examples (and seeds), and paired differences to standard with optimal decisions."""
-    models = list(dict.fromkeys(run.model for run in runs))
-    trained = [model for model in models if model != REFERENCE]
-    reference = "standard" if "standard" in models else trained[0]
-    worth = {(model, rule): _utilities(runs, model, rule, labels, utility) for model in models for rule in RULES}
-    held_against = worth[reference, "optimal"]
-    scores = [row for run in runs for row in score_run(run, labels, utility)]
+def compare(scored: Sequence[Scored], seed: int) -> Comparison:
+    """Intervals over test examples (and seeds), and paired differences to the reference with optimal decisions."""
+    models = list(dict.fromkeys(item.model for item in scored))
+    reference = "standard" if "standard" in models else models[0]
     rows = []
-    for (model, rule), values in worth.items():
-        own_scores = [row for row in scores if (row["model"], row["rule"]) == (model, rule)]
-        mean = {key: float(np.mean([row[key] for row in own_scores])) for key in _AVERAGED}
-        own = (model, rule) == (reference, "optimal")
-        difference = None if own else _paired(values, held_against, seed)
-        rows.append(
-            Row(model, rule, metrics.bootstrap(values, seed=seed), seeds=len(values), difference=difference, **mean)
-        )
-    chosen, why = _choose(runs, trained)
+    for model, rule in ((model, rule) for model in models for rule in RULES):
+        group = select(scored, model, rule)
+        mean = {key: float(np.mean([item.scores[key] for item in group])) for key in _AVERAGED}
+        is_reference = (model, rule) == (reference, "optimal")
+        difference = None if is_reference else advantage(scored, (model, rule), (reference, "optimal"), seed)
+        interval = metrics.bootstrap([item.utilities for item in group], seed=seed)
+        rows.append(Row(model, rule, interval, seeds=len(group), difference=difference, **mean))
+    chosen, why = _choose([item.predictions for item in scored if item.rule == "optimal"])
     return Comparison(tuple(rows), reference, chosen, why)
 
 
-def advantage(
-    runs: Sequence[Run],
-    ours: tuple[str, Rule],
-    theirs: tuple[str, Rule],
-    labels: torch.Tensor,
-    utility: Utility,
-    seed: int,
-) -> Interval:
+def advantage(scored: Sequence[Scored], ours: tuple[str, Rule], theirs: tuple[str, Rule], seed: int) -> Interval:
     """How much more the decisions of one model and rule were worth than those of another, paired."""
-    first, second = (_utilities(runs, model, rule, labels, utility) for model, rule in (ours, theirs))
-    return _paired(first, second, seed)
+    first, second = ([item.utilities for item in select(scored, *pair)] for pair in (ours, theirs))
+    return metrics.paired_difference(first, second, seed=seed)
 
 
-def best_run(runs: Sequence[Run], model: str) -> Run:
-    """The run of a model that did best on validation; the first, where there was none."""
-    own = [run for run in runs if run.model == model]
-    return max(own, key=lambda run: -np.inf if run.validation_utility is None else run.validation_utility)
+def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:
+    """The predictions of the model's seed with the highest validation utility; the first, where there is none."""
+    own = [item for item in predictions if item.model == model]
+    return max(own, key=lambda item: -np.inf if item.validation_utility is None else item.validation_utility)
 
 
-def _choose(runs: Sequence[Run], models: Sequence[str]) -> tuple[str, str]:
+def _choose(predictions: Sequence[Predictions]) -> tuple[str, str]:
     """By mean validation utility over seeds; a tie goes to the model named first."""
-    means = {}
-    for model in models:
-        scores = [run.validation_utility for run in runs if run.model == model]
-        if any(score is None for score in scores):
-            return models[0], "there was no validation set to choose on, so the first model was taken"
-        means[model] = float(np.mean([score for score in scores if score is not None]))
+    utilities: dict[str, list[float | None]] = {}
+    for item in predictions:
+        utilities.setdefault(item.model, []).append(item.validation_utility)
+    means = {
+        model: float(np.mean([value for value in values if value is not None]))
+        for model, values in utilities.items()
+        if None not in values
+    }
+    if not means:
+        return next(iter(utilities)), "there was no validation set to choose on, so the first model was taken"
     chosen = max(means, key=lambda model: means[model])
-    listed = ", ".join(f"{model} {score:.4g}" for model, score in means.items())
+    listed = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
     return chosen, f"highest mean utility on the validation rows ({listed}); the test rows had no part in it"
 
 
-def _utilities(
-    runs: Sequence[Run], model: str, rule: Rule, labels: torch.Tensor, utility: Utility
-) -> NDArray[np.float64]:
-    """(seeds, N) what each decision turned out to be worth."""
-    own = sorted((run for run in runs if run.model == model), key=lambda run: run.seed)
-    return np.stack([metrics.utilities(decide(run.probs, utility, rule), labels, utility) for run in own])
-
-
-def _paired(ours: NDArray[np.float64], theirs: NDArray[np.float64], seed: int) -> Interval:
-    """Where the numbers of seeds differ, only examples can be paired: then seeds are averaged first."""
-    if ours.shape != theirs.shape:
-        ours, theirs = ours.mean(0), theirs.mean(0)
-    return metrics.paired_difference(ours, theirs, seed=seed)
-
-
-def _spread(name: str, interval: Interval | None) -> dict[str, float | None]:
+def _flatten(name: str, interval: Interval | None) -> dict[str, float | None]:
     """``{name, name_low, name_high}``."""
     values = {"mean": None, "low": None, "high": None} if interval is None else asdict(interval)
     return {name: values["mean"], f"{name}_low": values["low"], f"{name}_high": values["high"]}

@@ -135,9 +135,6 @@ class Interval:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
-
 
 def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
     """The interval of a mean over examples ``(N,)``, or over runs and examples ``(R, N)``.

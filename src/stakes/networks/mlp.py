@@ -8,6 +8,7 @@ from torch import nn
 
 from stakes.errors import StakesError
 
+HIDDEN, DROPOUT = (128, 64), 0.1  # defaults, here and of a `Recipe`
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
 
 
@@ -27,8 +28,8 @@ class MLP(nn.Sequential):
         self,
         inputs: int,
         outputs: int,
-        hidden: Sequence[int] = (128, 64),
-        dropout: float = 0.1,
+        hidden: Sequence[int] = HIDDEN,
+        dropout: float = DROPOUT,
         activation: str = "relu",
     ) -> None:
         sizes = (inputs, *hidden, outputs)

@@ -1,47 +1,107 @@
-"""What a saved Result of an experiment is shown as: figures, tables, and a summary for the terminal."""
+"""The report of a saved Result: figures and tables of its experiment, one HTML page, a summary for the terminal."""
 
+import base64
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from stakes._io.files import write_text
+from stakes.decisions import RULES
+from stakes.errors import StakesError, listing
 from stakes.paper.diagnosis.report import diagnosis_figures, diagnosis_tables
 from stakes.paper.digits.report import digits_figures, digits_tables
 from stakes.paper.roads.report import road_figures, road_tables
 from stakes.paper.sweep import Result
-from stakes.report.tables import signed
+from stakes.report.page import render
+from stakes.report.sections import settings_text
+from stakes.report.words import interval
+
+_TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
+_FIGURES = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
 
 
-def draw(result: Result, folder: Path) -> list[Path]:
-    """All figures and tables of a result; their files."""
-    makers = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
-    return makers[result.config["experiment"]](result, folder)
+def write_report(result: Result, folder: Path) -> list[Path]:
+    """Write the figures (PNG), tables.md and report.html of a result; the files written."""
+    tables_file = folder / "tables.md"
+    write_text(tables_file, tables(result))
+    files = [*_FIGURES[result.config["experiment"]](result, folder), tables_file]
+    return [*files, write_experiment_page(result, folder, files)]
 
 
 def tables(result: Result) -> str:
-    """What a result comes to in numbers, in Markdown."""
-    makers = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
-    return makers[result.config["experiment"]](result)
+    """The tables of a result, in Markdown."""
+    experiment = str(result.config.get("experiment"))
+    if experiment not in _TABLES:
+        raise StakesError(f"expected the result of an experiment of {listing(_TABLES)}, but got {experiment!r}")
+    return _TABLES[experiment](result)
 
 
 def summary(result: Result) -> str:
-    """A line for each place of the sweep and method: mean utility of both rules, and the paired difference."""
+    """A line for each setting and model: mean utility under both rules, and the paired difference to standard."""
     axes = [name for name in ("corrupted", "noise", "units", "size", "width") if name in result.rows[0]]
-    places = list(dict.fromkeys(tuple(row[name] for name in axes) for row in result.rows))
-    lines = ["  ".join([*(f"{name:>9}" for name in axes), f"{'method':>16}  argmax  optimal  against standard (95 %)"])]
-    for place in places:
-        where = dict(zip(axes, place, strict=True))
-        for method in result.config["methods"]:
-            means = [
-                result.values("utility", method=method, rule=rule, **where).mean() for rule in ("argmax", "optimal")
-            ]
-            gap = ""
-            if method != "standard" and "standard" in result.config["methods"]:
-                found = result.difference(method, "standard", rule="optimal", **where)
-                gap = signed(found)
-            cells = [
-                *(f"{value!s:>9}" for value in place),
-                f"{method:>16}",
-                f"{means[0]:.4f}",
-                f" {means[1]:.4f}",
-                f" {gap}",
-            ]
-            lines.append("  ".join(cells).rstrip())
+    settings = list(dict.fromkeys(tuple(row[name] for name in axes) for row in result.rows))
+    models = result.config["methods"]
+    lines = ["  ".join([*(f"{name:>9}" for name in axes), f"{'model':>16}  argmax  optimal  against standard (95 %)"])]
+    for setting in settings:
+        where = dict(zip(axes, setting, strict=True))
+        for model in models:
+            argmax, optimal = (result.values("utility", method=model, rule=rule, **where).mean() for rule in RULES)
+            cells = [*(f"{value!s:>9}" for value in setting), f"{model:>16}", f"{argmax:.4f}", f" {optimal:.4f}"]
+            if model != "standard" and "standard" in models:
+                gain = result.difference(model, "standard", rule="optimal", **where)
+                cells.append(f" {interval(gain, digits=4, sign=True)}")
+            lines.append("  ".join(cells))
     return "\n".join(lines)
+
+
+def write_experiment_page(result: Result, folder: Path, files: Sequence[Path]) -> Path:
+    """Write report.html with the figures (PNG) and tables (Markdown) in ``files``, the config and the command."""
+    config, path = result.config, folder / "report.html"
+    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
+    page = render(
+        "experiment.html",
+        title=f"The paper's {config['experiment']} experiment",
+        figures={
+            file.stem.replace("_", " "): f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
+            for file in files
+            if file.suffix == ".png"
+        },
+        tables=[_rendered(file.read_text(encoding="utf-8")) for file in files if file.suffix == ".md"],
+        made={
+            "facts": {"Experiment": config["experiment"], "Versions": versions},
+            "command": _command(config),
+            "settings": settings_text(config),
+        },
+    )
+    write_text(path, page)
+    return path
+
+
+def _rendered(markdown: str) -> Markup:
+    """Markdown as HTML, its headings one level below those of the page; HTML inside it is shown as text."""
+    rendered = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    for old, new in (
+        ("<h3>", "<h4>"),
+        ("</h3>", "</h4>"),
+        ("<h2>", "<h3>"),
+        ("</h2>", "</h3>"),
+        ("<th>", '<th scope="col">'),
+        ("<table>", '<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>'),
+        ("</table>", "</table></div>"),
+    ):
+        rendered = rendered.replace(old, new)
+    return Markup(rendered)
+
+
+def _command(config: Mapping[str, Any]) -> str:
+    """The command that runs this sweep, with every setting as an option."""
+    words = ["stakes", "reproduce", str(config["experiment"])]
+    for name, value in config.items():
+        if name not in ("experiment", "versions"):
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [f"--{name.replace('_', '-')}", text]
+    return shlex.join(words)

@@ -1,1 +1,1 @@
-"""What people see of a run: the table on the terminal, figures, and the report."""
+"""What people see of a finished run: one HTML file, from templates."""

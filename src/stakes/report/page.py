@@ -1,48 +1,66 @@
 """``report.html``: a run as one file that can be mailed to those who own the costs."""
 
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from stakes._io.files import write_text
-from stakes.report.alternatives import alternatives
-from stakes.report.answer import answer
-from stakes.report.explorer import SCRIPTS, explorer
-from stakes.report.html import Html, joined, page, tag
-from stakes.report.outcomes import claims, confusions
-from stakes.report.provenance import how_it_was_made
-from stakes.tables.folder import RunFolder
-from stakes.tables.run import TableResult
-
-_FOOTER = "Made by stakes. This file needs no network, asks for nothing and sends nothing."
+from stakes.report import sections, words
+from stakes.report.explorer import SCRIPTS, explorer, explorer_data
+from stakes.tables.run import Run
 
 
-def write_page(folder: RunFolder, result: TableResult) -> None:
-    """Write report.html."""
-    title = f"What decisions about {result.settings['target']} cost"
-    parts = {
-        "alternatives": ("The alternatives", alternatives(result)),
-        "decisions": ("Decision by decision", confusions(result)),
-        "claims": ("Can it be believed?", claims(result)),
+def write_page(run: Run, path: Path) -> None:
+    """Write the report of a finished run; nothing is trained or decided, and no data are read."""
+    context = {
+        "run": run,
+        "answer": sections.answer(run),
+        "alternatives": sections.alternatives(run),
+        "confusions": sections.confusions(run),
+        "claims": sections.claims(run),
+        "made": sections.provenance(run),
+        "explorer": explorer(run),
     }
-    made = ("How it was made", how_it_was_made(result))
-    explorer_section, data = explorer(result)
-    names = {key: name for key, (name, _) in parts.items()}
-    names |= {"explorer": "The decision explorer", "second": "A second opinion", "made": made[0]}
-    sections = [*(section(key, *part) for key, part in parts.items()), explorer_section, section("made", *made)]
-    main = [tag("div", answer(result), class_="answer"), *sections]
-    body = whole_body(title, names, main)
-    write_text(folder.page, page(title, body, data, SCRIPTS))
+    write_text(path, render("run.html", scripts=SCRIPTS, data=explorer_data(run), **context))
 
 
-def section(key: str, title: str, content: Html) -> Html:
-    return tag("section", tag("h2", title, id=f"{key}-title"), content, id=key, aria_labelledby=f"{key}-title")
-
-
-def whole_body(title: str, names: dict[str, str], main: list[Html]) -> Html:
-    """Title, links to the sections by their keys, the sections, and a last word."""
-    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name in names.items()]
-    return joined(
-        [
-            tag("header", tag("h1", title)),
-            tag("nav", tag("ul", *links), aria_label="Parts of this report"),
-            tag("main", joined(main), id="main"),
-            tag("footer", tag("p", _FOOTER)),
-        ]
+def render(template: str, *, scripts: Sequence[str] = (), data: Any = None, **context: Any) -> str:
+    """A page of its own. Scripts and style are named by their hashes; nothing else runs, nothing is fetched."""
+    style, *sources = (
+        files("stakes.report").joinpath("assets", name).read_text(encoding="utf-8") for name in ("page.css", *scripts)
     )
+    policy = (
+        f"default-src 'none'; style-src {_hashes([style])}; script-src {_hashes(sources)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    page = {"policy": policy, "style": Markup(style), "scripts": [Markup(source) for source in sources], "data": data}
+    return _environment().get_template(template).render(**page, **context)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("stakes.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.globals.update(PER=words.PER, MODELS=words.MODELS, RULE_NAMES=words.RULE_NAMES, VERDICTS=words.VERDICTS)
+    for function in (words.interval, words.share, words.with_unit, words.bracketed):
+        environment.filters[function.__name__] = function
+    return environment
+
+
+def _hashes(sources: Sequence[str]) -> str:
+    digests = [base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for source in sources]
+    return " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"

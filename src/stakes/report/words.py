@@ -1,32 +1,85 @@
-"""Numbers as people read them, and what an interval says in words."""
+"""Numbers, rules, models and verdicts as people read them."""
 
+from collections.abc import Iterable, Sequence
 from math import floor, log10
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stakes.evaluation.metrics import Interval
 from stakes.utility import Utility
 
-PER = 100  # decisions that money is told for
+PER = 100  # Costs are reported per 100 decisions.
 RULE_NAMES = {"optimal": "lowest expected cost", "argmax": "highest probability"}
+MODELS = {
+    "standard": "learns as if all mistakes were alike",
+    "weighted": "gives outcomes that are costly to miss more weight",
+    "calibrated": "learns for the decisions themselves, at these costs",
+    "noise": "allows for wrong labels",
+    "noise+calibrated": "allows for wrong labels, and learns for the decisions",
+    "boosting": "is scikit-learn's gradient boosting of decision trees",
+}
 
 Verdict = Literal["more", "less", "unclear", "same"]
 
 
-def numbers(*values: float) -> list[str]:
+class VerdictWords(NamedTuple):
+    label: str
+    brief: str
+    sentence: str
+    reason: str
+
+
+VERDICTS: dict[Verdict, VerdictWords] = {
+    "more": VerdictWords(
+        "worth more",
+        "beyond chance",
+        "That is beyond chance.",
+        "The whole interval lies above 0, on {rows:,} test rows.",
+    ),
+    "less": VerdictWords(
+        "worth less",
+        "beyond chance, and a loss",
+        "That is beyond chance, and it is a loss.",
+        "On these {rows:,} test rows deciding by the highest probability did better.",
+    ),
+    "unclear": VerdictWords(
+        "cannot be told apart",
+        "not beyond chance",
+        "That is not beyond chance.",
+        "The interval includes 0: these {rows:,} test rows cannot tell the two apart.",
+    ),
+    "same": VerdictWords(
+        "the same",
+        "the same on every row",
+        "They came to the same.",
+        "On these {rows:,} test rows one cost exactly as much as the other.",
+    ),
+}
+
+
+def verdict(difference: Interval) -> Verdict:
+    """What an interval of a paired difference says."""
+    if difference.low == difference.high == 0:
+        return "same"
+    return "more" if difference.low > 0 else "less" if difference.high < 0 else "unclear"
+
+
+def numbers(*values: float, sign: bool = False) -> list[str]:
     """With decimals that suit the largest of them: none from 1,000 on, two from 1 on, else three digits."""
     largest = max(abs(value) for value in values)
     digits = 0 if largest >= 1000 or largest == 0 else 2 if largest >= 1 else min(12, 2 - floor(log10(largest)))
-    return [f"{value:z,.{digits}f}" for value in values]  # z: no -0.00
+    return [f"{value:{'+' if sign and value > 0 else ''}z,.{digits}f}" for value in values]  # z: no -0.00
 
 
 def number(value: float) -> str:
     return numbers(value)[0]
 
 
-def span(value: Interval, sign: bool = False, unit: str = "") -> str:
-    """``12.40 (8.10 to 16.90)``."""
-    mean, low, high = numbers(value.mean, value.low, value.high)
-    return f"{'+' if sign and value.mean > 0 else ''}{mean}{unit and ' '}{unit} ({low} to {high})"
+def interval(value: Interval, *, digits: int | None = None, sign: bool = False, unit: str = "") -> str:
+    """``12.40 (8.10 to 16.90)``; with as many decimals as suit the numbers, unless ``digits`` says how many."""
+    parts = (value.mean, value.low, value.high)
+    fixed = f"{'+' if sign else ''}.{digits}f"
+    mean, low, high = numbers(*parts, sign=sign) if digits is None else [format(part, fixed) for part in parts]
+    return f"{mean}{unit and ' '}{unit} ({low} to {high})"
 
 
 def share(value: float) -> str:
@@ -41,17 +94,16 @@ def bracketed(utility: Utility) -> str:
     return f" [{utility.unit}]" if utility.unit else ""
 
 
-def in_money(difference: Interval, utility: Utility) -> Interval:
-    """A difference of mean utilities, as money for so many decisions."""
+def saved_cost(difference: Interval, utility: Utility) -> Interval:
+    """A difference of mean utilities, as the cost that 100 decisions save."""
     return Interval(*(PER * utility.scale * value for value in (difference.mean, difference.low, difference.high)))
 
 
-def as_cost(worth: Interval, utility: Utility) -> Interval:
-    """A mean utility, as the cost of so many decisions."""
-    return Interval(*(PER * utility.cost_of(value) for value in (worth.mean, worth.high, worth.low)))
+def as_cost(mean: Interval, utility: Utility) -> Interval:
+    """A mean utility, as the cost of 100 decisions."""
+    return Interval(*(PER * utility.cost_of(value) for value in (mean.mean, mean.high, mean.low)))
 
 
-def verdict(difference: Interval) -> Verdict:
-    if difference.low == difference.high == 0:
-        return "same"
-    return "more" if difference.low > 0 else "less" if difference.high < 0 else "unclear"
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,10 +1,16 @@
-"""What is typed on the command line, as values. What cannot be one is refused by the name of its option."""
+"""The options of ``stakes fit``: from text to values, each refused by its name, and from the settings of a run back."""
 
 import csv
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from stakes.errors import StakesError
-from stakes.tables.models import METHODS, Noise
+from stakes.tables.models import Noise, Recipe, model_names
+from stakes.tables.task import TableTask
+
+_RECIPE = Recipe()
 
 
 def split(*texts: str) -> list[str]:
@@ -30,7 +36,7 @@ def label_noise(text: str) -> Noise:
 
 def models(text: str, noise: Noise) -> tuple[str, ...]:
     """The models named; where none is, those that make sense with such label noise."""
-    return tuple(split(text)) or tuple(known.name for known in METHODS if noise is not None or not known.noisy)
+    return tuple(split(text)) or model_names(noise)
 
 
 def share_or_file(text: str) -> Path | float:
@@ -42,12 +48,12 @@ def share_or_file(text: str) -> Path | float:
 
 def sizes(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in split(text))
+        parsed = tuple(int(part) for part in split(text))
     except ValueError:
-        found = (0,)
-    if not all(size >= 1 for size in found):
+        parsed = (0,)
+    if not all(size >= 1 for size in parsed):
         raise StakesError(f"--hidden: expected whole numbers of at least 1, such as 128,64, but got {text!r}")
-    return found
+    return parsed
 
 
 def renames(text: str) -> dict[str, str]:
@@ -58,3 +64,43 @@ def renames(text: str) -> dict[str, str]:
             f"--labels: expected value=name pairs such as 0=repaid,1=defaulted, each value once, but got {text!r}"
         )
     return {old: new for old, _, new in pairs}
+
+
+# Back to text --------------------------------------------------------------------------------------
+
+
+def command(settings: Mapping[str, Any], out: str = "run") -> str:
+    """The line of `stakes fit` for the settings of a `TableTask`; options at their defaults are left out."""
+    recipe, posterior, training = settings["recipe"], settings["recipe"]["posterior"], settings["recipe"]["training"]
+    options: dict[str, Any] = {"target": settings["target"], "costs": settings["costs"]}
+    options |= _changed(settings, TableTask, "test", "validation", "unit", "seeds", "seed")
+    options |= {name: _joined(settings[name]) for name in ("drop", "categorical") if settings[name]}
+    if settings["renames"]:
+        options["labels"] = _joined([f"{old}={new}" for old, new in settings["renames"].items()])
+    if tuple(settings["models"]) != models("", recipe["noise"]):
+        options["models"] = _joined(settings["models"])
+    if posterior["family"] != _RECIPE.posterior["family"]:
+        options["posterior"] = posterior["family"]
+    if "members" in posterior:
+        options["members"] = posterior["members"]
+    if tuple(recipe["hidden"]) != _RECIPE.hidden:
+        options["hidden"] = ",".join(map(str, recipe["hidden"]))
+    options |= _changed(recipe, _RECIPE, "dropout", "samples")
+    if recipe["noise"] is not None:
+        options["label_noise"] = recipe["noise"]
+    options |= _changed(training, _RECIPE.training, "epochs", "patience", "batch_size", "learning_rate")
+    words = [settings["data"]]
+    for name, value in (options | {"out": out}).items():
+        option = f"--{name.replace('_', '-')}"
+        # A value that begins with a dash would be taken for an option of its own.
+        words += [f"{option}={value}"] if str(value).startswith("-") else [option, str(value)]
+    return shlex.join(["stakes", "fit", *words])
+
+
+def _changed(settings: Mapping[str, Any], defaults: object, *names: str) -> dict[str, Any]:
+    return {name: settings[name] for name in names if settings[name] != getattr(defaults, name)}
+
+
+def _joined(names: Sequence[str]) -> str:
+    """``a,b``, with quotation marks around a name that has a comma in it: what `split` takes apart."""
+    return ",".join('"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name for name in names)

@@ -1,6 +1,7 @@
 """``stakes decide``: decisions for a table of any length, block by block."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from stakes._io.files import atomic, existing_file
-from stakes._io.threads import one_thread
+from stakes._io.parallel import one_thread
 from stakes.errors import StakesError, listing
 from stakes.saved_model import SavedModel
 from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
-from stakes.utility import Utility
+from stakes.utility import TableUtility
 
 PIECE_ROWS = 4096  # decided at once
 SUFFIXES = {".csv", *PARQUET_SUFFIXES}
@@ -26,6 +27,50 @@ DIGITS = 6  # of probabilities after the point; of utilities after the first of 
 def find_model(path: Path) -> Path:
     """The model directory: ``path`` itself, or the ``model`` in the folder of a run."""
     return path / "model" if not (path / "model.json").exists() and (path / "model").is_dir() else path
+
+
+class Decider:
+    """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
+
+    >>> Decider("run")(pd.read_csv("new.csv"))  # doctest: +SKIP
+
+    A row has the columns decision, expected_utility, margin (to the second-best decision) and p_OUTCOME for every
+    outcome. ``path`` is a saved model, or the folder of a run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        model = SavedModel.load(find_model(Path(path)))
+        if model.encoder is None or not isinstance(model.utility, TableUtility):
+            raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
+        self.model, self.encoder, self.utility = model, model.encoder, model.utility
+
+    @property
+    def columns(self) -> list[str]:
+        return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in self.utility.outcomes)]
+
+    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+        choice, numbers = self._decide(torch.from_numpy(self.encoder.transform(frame)))
+        digits = [_digits(self.utility)] * 2 + [DIGITS] * len(self.utility.outcomes)
+        rounded = [column.round(places) for column, places in zip(numbers.T, digits, strict=True)]
+        decisions = pd.DataFrame(np.stack(rounded, axis=1), columns=self.columns[1:], index=frame.index)
+        decisions.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
+        return decisions
+
+    def _decide(self, x: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """(N,) the choices, and (N, 2 + C) the numbers in their columns.
+
+        The results are allocated first and filled piece by piece: small results that are kept between large
+        activations fragment the memory, and take three times as much of it.
+        """
+        choice = np.empty(len(x), dtype=np.int64)
+        numbers = np.empty((len(x), 2 + len(self.utility.outcomes)))
+        for first in range(0, len(x), PIECE_ROWS):
+            rows = slice(first, first + PIECE_ROWS)
+            decisions = self.model.decide(x[rows])
+            choice[rows] = decisions.choice.numpy()
+            numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
+            numbers[rows, 2:] = decisions.probs.numpy()
+        return choice, numbers
 
 
 def decide_table(
@@ -41,17 +86,20 @@ def decide_table(
 
     Memory does not grow with the table. The same input and model give the same bytes.
     """
-    model = SavedModel.load(find_model(model_path))
-    if model.encoder is None:
-        raise StakesError(f"{model_path}: the model has no preprocessing for tables: use it from Python")
+    decider = Decider(model_path)
     _check_out(out, existing_file(data))
-    clash = [name for name in keep if name in _columns(model)]
+    clash = [name for name in keep if name in decider.columns]
     if clash:
         raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
-    blocks = _decided(model, _stable(data, iter_table(data, model.encoder, rows, keep), keep), keep, on_rows)
+
+    def decided() -> Iterator[pd.DataFrame]:
+        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep), keep):
+            yield pd.concat([block[list(keep)], decider(block)], axis=1)
+            on_rows(len(block))
+
     write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
     with atomic(out) as temporary, one_thread():
-        return write(temporary, blocks)
+        return write(temporary, decided())
 
 
 def _check_out(out: Path, data: Path) -> None:
@@ -63,11 +111,7 @@ def _check_out(out: Path, data: Path) -> None:
         raise StakesError(f"{out}: expected another file than the input to write to")
 
 
-def _columns(model: SavedModel) -> list[str]:
-    return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in model.utility.outcomes)]
-
-
-def _stable(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Kept columns of a Parquet file in one type, whatever each block holds: pandas makes 1.0 of 1 beside a gap."""
     if data.suffix.lower() not in PARQUET_SUFFIXES or not keep:
         yield from blocks
@@ -79,38 +123,7 @@ def _stable(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> 
         yield block.assign(**{name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()})
 
 
-def _decided(
-    model: SavedModel, blocks: Iterator[pd.DataFrame], keep: Sequence[str], on_rows: Callable[[int], None]
-) -> Iterator[pd.DataFrame]:
-    assert model.encoder is not None
-    digits = [_digits(model.utility)] * 2 + [DIGITS] * len(model.utility.outcomes)
-    for block in blocks:
-        choice, numbers = _answers(model, torch.from_numpy(model.encoder.transform(block)))
-        rounded = [column.round(places) for column, places in zip(numbers.T, digits, strict=True)]
-        frame = pd.DataFrame(np.stack(rounded, axis=1), columns=_columns(model)[1:])
-        frame.insert(0, "decision", np.array(model.utility.decisions, dtype=object)[choice])
-        yield pd.concat([block[list(keep)].reset_index(drop=True), frame], axis=1) if keep else frame
-        on_rows(len(frame))
-
-
-def _answers(model: SavedModel, x: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(N,) the choices, and (N, 2 + C) the numbers in their columns.
-
-    Their room is taken first, and filled piece by piece: small results that were kept between the large
-    activations would leave the memory full of holes, and take three times as much of it.
-    """
-    choice = np.empty(len(x), dtype=np.int64)
-    numbers = np.empty((len(x), 2 + len(model.utility.outcomes)))
-    for first in range(0, len(x), PIECE_ROWS):
-        rows = slice(first, first + PIECE_ROWS)
-        decisions = model.decide(x[rows])
-        choice[rows] = decisions.choice.numpy()
-        numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
-        numbers[rows, 2:] = decisions.probs.numpy()
-    return choice, numbers
-
-
-def _digits(utility: Utility) -> int:
+def _digits(utility: TableUtility) -> int:
     """How many digits after the point a utility is worth: costs may be in millions, or in millionths."""
     largest = float(np.abs(utility.values).max()) or 1.0
     return max(0, DIGITS - math.floor(math.log10(largest)))

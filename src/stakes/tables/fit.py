@@ -1,9 +1,8 @@
 """``stakes fit``: a table, its costs, and the alternatives trained and compared."""
 
-import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,34 +14,23 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from stakes._io.files import atomic_directory, write_json, write_text
+from stakes._io.files import atomic_directory
 from stakes._io.parallel import Report, side_by_side
-from stakes._io.tensors import write_tensors
 from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning, listing
-from stakes.evaluation.comparison import (
-    REFERENCE,
-    Comparison,
-    Problem,
-    Run,
-    best_run,
-    boosted_probs,
-    score_run,
-    summarise,
-)
+from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.saved_model import SavedModel
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
-from stakes.tables.folder import RunFolder
-from stakes.tables.models import Recipe, method, train_model
+from stakes.tables.models import Problem, Recipe, model
 from stakes.tables.read import read_table
-from stakes.tables.run import Cases, read_runs
+from stakes.tables.run import Run, RunFolder
 from stakes.tables.split import duplicate_groups, split
 from stakes.tables.task import Fit, TableTask, check
 from stakes.tables.values import check_classes, encode_labels
 from stakes.training.config import Epoch
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 FEW_ROWS = 5
 
@@ -56,6 +44,7 @@ class PreparedTable:
     """The table as a problem, and the encoder that made it one."""
 
     problem: Problem
+    test: TensorExamples
     encoder: TableEncoder
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
@@ -71,7 +60,7 @@ def prepare(task: TableTask) -> PreparedTable:
         raise StakesError(f"{task.data}: expected columns to learn from beside the target, but none is left")
     check_classes(labels, utility.outcomes, task.target)
     rows = np.arange(len(frame))
-    groups = duplicate_groups(frame.to_numpy(dtype=object))
+    groups = duplicate_groups(frame)
     if isinstance(task.test, Path):
         test_frame, test_labels = _labelled(task.test, task, utility)
         held_out = np.arange(len(test_frame))
@@ -86,16 +75,14 @@ def prepare(task: TableTask) -> PreparedTable:
         return TensorExamples(torch.from_numpy(encoder.transform(part)), torch.from_numpy(values))
 
     problem = Problem(
-        examples(frame.iloc[train], labels[train]),
-        examples(frame.iloc[validation], labels[validation]),
-        examples(test_frame, test_labels),
-        utility,
+        examples(frame.iloc[train], labels[train]), examples(frame.iloc[validation], labels[validation]), utility
     )
+    test = examples(test_frame, test_labels)
     check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
     for part, values in (("validation", labels[validation]), ("test", test_labels)):
         _warn_of_few(part, values, utility)
     counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
-    return PreparedTable(problem, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
+    return PreparedTable(problem, test, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
 
 
 def fit_table(
@@ -107,7 +94,7 @@ def fit_table(
     workers: int = 1,
     on_prepared: Callable[[PreparedTable], None] = lambda prepared: None,
     on_progress: Listener = lambda fit, event: None,
-) -> Comparison:
+) -> Run:
     """Train and compare the alternatives; the chosen model and all results are in ``folder`` at the end."""
     check(task)
     settings = task.settings()
@@ -124,20 +111,18 @@ def fit_table(
     worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
     for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
         on_progress(finished, "done")
-    return _conclude(read_runs(folder, task.fits()), prepared, folder, task.seed)
+    return _conclude(task, settings, prepared, folder)
 
 
-def _warn_of_few(part: str, labels: Any, utility: Utility) -> None:
+def _warn_of_few(part: str, labels: Any, utility: TableUtility) -> None:
     counts = np.bincount(labels, minlength=len(utility.outcomes))
     few = [f"{name} {count}" for name, count in zip(utility.outcomes, counts, strict=True) if count < FEW_ROWS]
     if few:
-        message = (
-            f"the {part} rows have few cases of some outcomes ({', '.join(few)}): what is said of them is uncertain"
-        )
+        message = f"the {part} rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
         warnings.warn(message, StakesWarning, stacklevel=3)
 
 
-def _labelled(path: Path, task: TableTask, utility: Utility) -> tuple[pd.DataFrame, Any]:
+def _labelled(path: Path, task: TableTask, utility: TableUtility) -> tuple[pd.DataFrame, Any]:
     """The columns beside the target, and the encoded labels, of a file."""
     frame = read_table(path)
     target = _present(path, [task.target], frame)
@@ -163,64 +148,41 @@ class _Worker:
 
     def __call__(self, fit: Fit, report: Report) -> Fit:
         report("started")
-        problem, place = self.prepared.problem, self.folder.run(fit.model, fit.seed)
-        if fit.model == REFERENCE:
-            self._finish(fit, {"probs": boosted_probs(problem, fit.seed)}, None)
-            return fit
-        checkpoint = place / "checkpoint.safetensors"
-        posterior, history = train_model(
-            method(fit.model),
-            self.recipe,
-            problem.train,
-            problem.validation,
-            problem.utility,
-            fit.seed,
-            checkpoint=checkpoint,
-            progress=report,
-        )
-        shutil.rmtree(place / "model", ignore_errors=True)
-        seed = derive(fit.seed, "predict")
+        problem, folder = self.prepared.problem, self.folder.run(fit.model, fit.seed)
+        checkpoint = folder / "checkpoint.safetensors"
+        trained = model(fit.model).train(problem, self.recipe, fit.seed, checkpoint, report)
+        shutil.rmtree(folder / "model", ignore_errors=True)
         notes = {**self.notes, "model": fit.model, "seed": fit.seed}
-        SavedModel(posterior, problem.utility, self.prepared.encoder, self.recipe.samples, seed, notes).save(
-            place / "model"
+        SavedModel(trained.predictor, problem.utility, self.prepared.encoder, notes).save(folder / "model")
+        decisions = decide(trained.predictor(self.prepared.test.x), problem.utility)
+        # The draws themselves are not kept: the error of the margins is that of the costs as they are.
+        error, details = decisions.margin_error, trained.details
+        self.folder.write_predictions(
+            Predictions(fit.model, fit.seed, decisions.probs, trained.validation_utility, details, error)
         )
-        details = {"epochs": len(history.epochs), "best_epoch": history.best}
-        decisions = decide(posterior.draw(self.recipe.samples, seed)(problem.test.x), problem.utility)
-        said = {"probs": decisions.probs}
-        if decisions.margin_error is not None:  # of the costs as they are: the draws themselves are not kept
-            said["margin_error"] = decisions.margin_error
-        self._finish(fit, said, history.best_utility, details)
         checkpoint.unlink(missing_ok=True)
         return fit
 
-    def _finish(
-        self,
-        fit: Fit,
-        said: Mapping[str, torch.Tensor],
-        validation: float | None,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
-        metadata = {"validation_utility": validation, "details": details or {}}
-        write_tensors(self.folder.predictions_file(fit.model, fit.seed), said, metadata)
 
-
-def _conclude(runs: list[Run], prepared: PreparedTable, folder: RunFolder, seed: int) -> Comparison:
-    problem = prepared.problem
-    labels, utility = problem.test.labels, problem.utility
-    comparison = summarise(runs, labels, utility, seed)
-    best = best_run(runs, comparison.chosen)
+def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> Run:
+    """Score what the fits left in the folder, choose a model, and save both."""
+    labels, utility = prepared.test.labels, prepared.problem.utility
+    predictions = [folder.read_predictions(fit.model, fit.seed) for fit in task.fits()]
+    scored = tuple(item for each in predictions for item in score(each, labels, utility))
+    run = Run(
+        settings,
+        labels,
+        torch.from_numpy(prepared.test_places + 1),
+        utility,
+        prepared.rows,
+        prepared.repeated,
+        prepared.encoder.width,
+        {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")},
+        scored,
+        compare(scored, task.seed),
+    )
+    best = best_seed(predictions, run.comparison.chosen)
     with atomic_directory(folder.model) as temporary:
         shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
-    numbers = torch.from_numpy(prepared.test_places + 1)
-    Cases(labels, numbers, utility, prepared.rows, prepared.repeated, prepared.encoder.width, _versions()).write(folder)
-    _write_lines(folder.results_file, (row for run in runs for row in score_run(run, labels, utility)))
-    write_json(folder.summary_file, comparison.to_dict(utility) | {"rows_used": dict(prepared.rows)})
-    return comparison
-
-
-def _versions() -> dict[str, str]:
-    return {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")}
-
-
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+    run.save(folder.path)
+    return run

@@ -1,35 +1,115 @@
-"""Methods: the alternatives as values, and how a model for tables is built and trained with one of them."""
+"""Models for tables: what `stakes fit` compares, each with a name, and how it is trained."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from stakes import seeds
+from stakes.decisions import decide
 from stakes.errors import StakesError, listing
 from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
-from stakes.networks.mlp import MLP
+from stakes.networks import mlp
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
-from stakes.posteriors import registry as families
+from stakes.outcomes import Predictor
+from stakes.posteriors import registry
 from stakes.posteriors.base import Posterior
+from stakes.predictors import BoostedTrees, SampledPosterior
 from stakes.training.config import Epoch, History, Training
 from stakes.training.examples import TensorExamples
-from stakes.training.fit import fit, fit_together
-from stakes.utility import Utility
+from stakes.training.fit import fit
+from stakes.training.stacked import fit_together
+from stakes.utility import TableUtility
 
 Noise = float | Literal["learnt"] | None
+Progress = bool | Callable[[Epoch], None]
 LEARNT_NOISE_START = 0.05
+FAMILY = "dropout"  # of posteriors, if none is asked for
 
 
 @dataclass(frozen=True)
-class Method:
-    """One way to train: what is minimised, and whether labels are believed."""
+class Recipe:
+    """How the models of a comparison are built, trained and drawn from."""
+
+    hidden: tuple[int, ...] = mlp.HIDDEN
+    dropout: float = mlp.DROPOUT  # the members of an ensemble have none
+    posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": FAMILY})
+    training: Training = field(default_factory=Training)
+    samples: int = 100  # draws at prediction
+    noise: Noise = None
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a model is trained for: examples to learn from, examples to choose by, and the utility."""
+
+    train: TensorExamples
+    validation: TensorExamples | None
+    utility: TableUtility
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model, and the mean utility of its decisions on the validation rows, by which models are chosen."""
+
+    predictor: Predictor
+    validation_utility: float | None  # None without validation rows
+    details: Mapping[str, Any]  # in JSON types
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """One of the alternatives."""
 
     name: str
-    objective: Callable[[Utility], Objective]
+
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
+    ) -> Trained:
+        """Train, stopped early on the validation rows; goes on from ``checkpoint`` if that file exists."""
+        predictor, details = self._fit(problem, recipe, seed, checkpoint, progress)
+        validation, utility = problem.validation, problem.utility
+        if validation is None:
+            return Trained(predictor, None, details)
+        realised = utility.realised(decide(predictor(validation.x), utility).choice, validation.labels)
+        return Trained(predictor, float(np.average(realised, weights=validation.weights)), details)
+
+    def check(self, recipe: Recipe) -> None:  # noqa: B027 (no recipe is wrong for trees)
+        """Refuse a recipe that the model cannot be trained by, before anything is read."""
+
+    @abstractmethod
+    def _fit(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    ) -> tuple[Predictor, dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class NetworkModel(Model):
+    """A posterior over a multilayer perceptron: what it minimises, and whether it believes the labels."""
+
+    objective: Callable[[TableUtility], Objective]
     noisy: bool = False
+
+    def check(self, recipe: Recipe) -> None:
+        if recipe.posterior.get("family") == "dropout" and not (recipe.hidden and recipe.dropout):
+            raise StakesError(
+                "the dropout posterior needs a hidden layer and a dropout rate above 0; "
+                "without them, choose the ensemble or the mean_field posterior"
+            )
+        self.posterior(recipe, inputs=1, outputs=2, seed=0)
+
+    def posterior(self, recipe: Recipe, inputs: int, outputs: int, seed: int) -> Posterior:
+        """Freshly initialised from ``seed``."""
+        # A draw of an ensemble is a member without its dropout: trained with it, members would be other networks.
+        dropout = 0.0 if recipe.posterior.get("family") == "ensemble" else recipe.dropout
+        likelihood = self.likelihood(recipe.noise)
+        return registry.build(
+            recipe.posterior, lambda: mlp.MLP(inputs, outputs, recipe.hidden, dropout), likelihood, seed
+        )
 
     def likelihood(self, noise: Noise) -> Likelihood:
         if not self.noisy:
@@ -38,102 +118,84 @@ class Method:
             raise StakesError(f"the model {self.name!r} needs a rate of label noise, or 'learnt', but got none")
         return NoisyCategorical(LEARNT_NOISE_START, learn=True) if noise == "learnt" else NoisyCategorical(noise)
 
-
-def _standard(utility: Utility) -> Objective:
-    return Standard()
-
-
-METHODS: tuple[Method, ...] = (
-    Method("standard", _standard),
-    Method("weighted", Weighted.from_utility),
-    Method("calibrated", LossCalibrated),
-    Method("noise", _standard, noisy=True),
-    Method("noise+calibrated", LossCalibrated, noisy=True),
-)
-
-
-def method(name: str) -> Method:
-    found = {known.name: known for known in METHODS}
-    if name not in found:
-        raise StakesError(f"expected a model of {listing(found)}, but got {name!r}")
-    return found[name]
+    def _fit(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    ) -> tuple[Predictor, dict[str, Any]]:
+        posterior = self.posterior(recipe, problem.train.x.shape[1], len(problem.utility.outcomes), seed)
+        history = fit(
+            posterior,
+            self.objective(problem.utility),
+            problem.train,
+            problem.validation,
+            utility=problem.utility,
+            config=recipe.training,
+            seed=seed,
+            checkpoint=checkpoint,
+            resume=checkpoint is not None,
+            progress=progress,
+        )
+        predictor = SampledPosterior(posterior, recipe.samples, seeds.derive(seed, "predict"))
+        return predictor, {"epochs": len(history.epochs), "best_epoch": history.best}
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How every model of a comparison is built, trained and asked."""
+class BoostingModel(Model):
+    """Gradient boosted trees. Of the recipe it uses nothing."""
 
-    hidden: tuple[int, ...] = (128, 64)
-    dropout: float = 0.1
-    posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": "dropout"})
-    training: Training = field(default_factory=Training)
-    samples: int = 100  # draws at prediction
-    noise: Noise = None
+    def _fit(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    ) -> tuple[Predictor, dict[str, Any]]:
+        trees = BoostedTrees.fit(problem.train, problem.validation, len(problem.utility.outcomes), seed)
+        return trees, {"trees": len(trees.arrays["start"])}
+
+
+def _standard(utility: TableUtility) -> Objective:
+    return Standard()
+
+
+MODELS: tuple[Model, ...] = (
+    NetworkModel("standard", _standard),
+    NetworkModel("weighted", Weighted.from_utility),
+    NetworkModel("calibrated", LossCalibrated),
+    NetworkModel("noise", _standard, noisy=True),
+    NetworkModel("noise+calibrated", LossCalibrated, noisy=True),
+    BoostingModel("boosting"),
+)
+
+
+def model(name: str) -> Model:
+    for known in MODELS:
+        if known.name == name:
+            return known
+    raise StakesError(f"expected a model of {listing(known.name for known in MODELS)}, but got {name!r}")
+
+
+def model_names(noise: Noise) -> tuple[str, ...]:
+    """The models that are compared if none are named: those for noisy labels only where a rate is given."""
+    return tuple(known.name for known in MODELS if noise is not None or not getattr(known, "noisy", False))
 
 
 def train_models(
-    chosen: Method,
+    chosen: NetworkModel,
     recipe: Recipe,
     trains: Sequence[TensorExamples],
     validations: Sequence[TensorExamples] | None,
-    utility: Utility,
+    utility: TableUtility,
     seeds_of: Sequence[int],
 ) -> list[tuple[Posterior, History]]:
-    """Train a model for tables for each seed, on its own examples; several of them in one go."""
-    if len(trains) == 1:
-        validation = validations[0] if validations else None
-        return [train_model(chosen, recipe, trains[0], validation, utility, seeds_of[0])]
+    """Train a network model for each seed, on its own examples; several of them in one go."""
     posteriors = [
-        _posterior(chosen, recipe, train, utility, seed) for train, seed in zip(trains, seeds_of, strict=True)
+        chosen.posterior(recipe, train.x.shape[1], len(utility.outcomes), seed)
+        for train, seed in zip(trains, seeds_of, strict=True)
     ]
-    histories = fit_together(
-        posteriors,
-        chosen.objective(utility),
-        trains,
-        validations,
-        utility=utility,
-        config=recipe.training,
-        seeds_of=seeds_of,
-    )
+    objective = chosen.objective(utility)
+    settings: dict[str, Any] = {"utility": utility, "config": recipe.training}
+    if len(posteriors) > 1:
+        histories = fit_together(posteriors, objective, trains, validations, seeds_of=seeds_of, **settings)
+    else:
+        held_out = validations[0] if validations else None
+        histories = [fit(posteriors[0], objective, trains[0], held_out, seed=seeds_of[0], progress=False, **settings)]
     return list(zip(posteriors, histories, strict=True))
-
-
-def train_model(
-    chosen: Method,
-    recipe: Recipe,
-    train: TensorExamples,
-    validation: TensorExamples | None,
-    utility: Utility,
-    seed: int,
-    *,
-    checkpoint: Path | None = None,
-    progress: bool | Callable[[Epoch], None] = False,
-) -> tuple[Posterior, History]:
-    """Train one model for tables; goes on from ``checkpoint`` if that file exists."""
-    posterior = _posterior(chosen, recipe, train, utility, seed)
-    history = fit(
-        posterior,
-        chosen.objective(utility),
-        train,
-        validation,
-        utility=utility,
-        config=recipe.training,
-        seed=seed,
-        checkpoint=checkpoint,
-        resume=checkpoint is not None,
-        progress=progress,
-    )
-    return posterior, history
-
-
-def _posterior(chosen: Method, recipe: Recipe, train: TensorExamples, utility: Utility, seed: int) -> Posterior:
-    inputs, outputs = train.x.shape[1], len(utility.outcomes)
-    return families.build(
-        recipe.posterior,
-        lambda: MLP(inputs, outputs, recipe.hidden, recipe.dropout),
-        chosen.likelihood(recipe.noise),
-        seed,
-    )
 
 
 def predict(posterior: Posterior, x: torch.Tensor, samples: int, seed: int) -> torch.Tensor:

@@ -1,100 +1,198 @@
-"""What a run left in its folder, read back: all that its reports are made from, without the data or a model."""
+"""Run: what a finished comparison holds, and the folder that keeps it: one run, resumed only as it was started.
+
+run.json                  what was asked for
+runs/<model>-<seed>/      checkpoint while it trains; then predictions.safetensors, and model/
+model/                    the chosen model
+cases.safetensors         the test rows: outcomes, row numbers, and for each line of results.jsonl the decisions
+results.jsonl             the scores of every model, seed and rule
+summary.json              the comparison
+report.html
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from stakes._io.files import read_json
+from stakes._io.files import read_json, write_json, write_text
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.errors import StakesError
-from stakes.evaluation.comparison import Comparison, Run
-from stakes.tables.folder import RunFolder
-from stakes.tables.task import Fit, planned_fits
-from stakes.utility import Utility
+from stakes.evaluation.comparison import Comparison, Predictions, Scored
+from stakes.utility import TableUtility, Utility
+
+_RESULTS = ("cases.safetensors", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
+_ENTRIES = ("run.json", "runs", "model", *_RESULTS, "report.html")
+_DECISIONS = ("choice", "margin", "utilities")  # (lines of results.jsonl, N)
+_COUNTS = ("rows", "repeated", "features", "versions")
 
 
 @dataclass(frozen=True, eq=False)
-class Cases:
-    """The test rows as reports need them, and how the table was cut."""
+class Run:
+    """A finished comparison: what was asked for, the test rows, every model's decisions, and what they came to."""
 
-    labels: torch.Tensor  # (N,) what happened
-    numbers: torch.Tensor  # (N,) each row's place in its file, the first row under the header being 1
-    utility: Utility
+    settings: Mapping[str, Any]  # of the `TableTask`
+    labels: Tensor  # (N,) the outcomes of the test rows
+    row_numbers: Tensor  # (N,) where they stand in their file, the first row under the header being 1
+    utility: TableUtility
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another
     features: int
-    versions: Mapping[str, str]  # of what trained the models
-
-    def write(self, folder: RunFolder) -> None:
-        notes = {key: getattr(self, key) for key in ("rows", "repeated", "features", "versions")}
-        tensors = {"labels": self.labels, "numbers": self.numbers}
-        write_tensors(folder.cases_file, tensors, {**notes, "utility": self.utility.to_dict()})
-
-    @classmethod
-    def read(cls, folder: RunFolder) -> "Cases":
-        tensors, notes = read_tensors(folder.cases_file)
-        utility = Utility.from_dict(notes.pop("utility"))
-        return cls(labels=tensors["labels"], numbers=tensors["numbers"], utility=utility, **notes)
-
-
-@dataclass(frozen=True, eq=False)
-class TableResult:
-    """A finished run: what was asked for, the test rows, what each model said of them, and what came of it."""
-
-    settings: Mapping[str, Any]
-    cases: Cases
-    runs: tuple[Run, ...]
+    versions: Mapping[str, str]  # of the software that trained the models
+    scored: tuple[Scored, ...]
     comparison: Comparison
-    scores: tuple[Mapping[str, Any], ...]  # a row for each run and rule
+
+    @property
+    def predictions(self) -> list[Predictions]:
+        return [item.predictions for item in self.scored if item.rule == "optimal"]
+
+    def save(self, path: Path) -> None:
+        """Write all but the models into a folder; the comparison, which marks the run as finished, comes last."""
+        folder = RunFolder(path)
+        write_json(folder.settings_file, self.settings)
+        for predictions in self.predictions:
+            folder.write_predictions(predictions)
+        tensors = {
+            "labels": self.labels,
+            "row_numbers": self.row_numbers,
+            **{key: torch.stack([torch.as_tensor(getattr(item, key)) for item in self.scored]) for key in _DECISIONS},
+        }
+        counts = {key: getattr(self, key) for key in _COUNTS}
+        write_tensors(path / "cases.safetensors", tensors, {**counts, "utility": self.utility.to_dict()})
+        lines = [json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in self.scored]
+        write_text(path / "results.jsonl", "".join(f"{line}\n" for line in lines))
+        write_json(path / "summary.json", self.comparison.to_dict(self.utility) | {"rows_used": dict(self.rows)})
 
     @classmethod
-    def load(cls, folder: RunFolder) -> "TableResult":
-        _refuse_unfinished(folder)
-        settings = read_json(folder.settings_file)
+    def load(cls, path: Path) -> "Run":
+        folder = RunFolder(path)
+        folder.refuse_unfinished()
         try:
-            fits = planned_fits(settings["models"], settings["seeds"], settings["seed"])
-            scores = tuple(json.loads(line) for line in folder.results_file.read_text(encoding="utf-8").splitlines())
-            comparison = Comparison.from_dict(read_json(folder.summary_file))
-            return cls(settings, Cases.read(folder), tuple(read_runs(folder, fits)), comparison, scores)
+            tensors, notes = read_tensors(path / "cases.safetensors")
+            lines = [json.loads(line) for line in (path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+            fits = dict.fromkeys((line["model"], line["seed"]) for line in lines)
+            predictions = {fit: folder.read_predictions(*fit) for fit in fits}
+            scored = tuple(
+                Scored.from_dict(line, predictions[line["model"], line["seed"]], *decisions)
+                for line, *decisions in zip(lines, *(tensors[key] for key in _DECISIONS), strict=True)
+            )
+            utility = Utility.from_dict(notes["utility"])
+            if not isinstance(utility, TableUtility):
+                raise TypeError(f"expected a table of utilities, but got a {type(utility).__name__}")
+            return cls(
+                settings=read_json(folder.settings_file),
+                labels=tensors["labels"],
+                row_numbers=tensors["row_numbers"],
+                utility=utility,
+                **{key: notes[key] for key in _COUNTS},
+                scored=scored,
+                comparison=Comparison.from_dict(read_json(path / "summary.json")),
+            )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, StakesError):
                 raise
             raise StakesError(
-                f"{folder.path}: expected the results of `stakes fit`, but they are damaged ({error!r}); "
+                f"{path}: expected the results of `stakes fit`, but they are damaged ({error!r}); "
                 "`stakes fit ... --resume` writes them again"
             ) from None
 
-    def runs_of(self, model: str) -> list[Run]:
-        """By seed."""
-        return sorted((run for run in self.runs if run.model == model), key=lambda run: run.seed)
 
-    def scores_of(self, model: str, rule: str) -> list[Mapping[str, Any]]:
-        return [row for row in self.scores if (row["model"], row["rule"]) == (model, rule)]
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps its files, from the first fit on."""
 
+    path: Path
 
-def read_runs(folder: RunFolder, fits: Sequence[Fit]) -> list[Run]:
-    """What each finished fit left in the folder."""
-    runs = []
-    for fit in fits:
-        tensors, metadata = read_tensors(folder.predictions_file(fit.model, fit.seed))
+    @property
+    def settings_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
+
+    def run(self, model: str, seed: int) -> Path:
+        return self.path / "runs" / f"{model}-{seed}"
+
+    def predictions_file(self, model: str, seed: int) -> Path:
+        return self.run(model, seed) / "predictions.safetensors"
+
+    def write_predictions(self, predictions: Predictions) -> None:
+        tensors = {"probs": predictions.probs}
+        if predictions.margin_error is not None:
+            tensors["margin_error"] = predictions.margin_error
+        metadata = {"validation_utility": predictions.validation_utility, "details": dict(predictions.details)}
+        write_tensors(self.predictions_file(predictions.model, predictions.seed), tensors, metadata)
+
+    def read_predictions(self, model: str, seed: int) -> Predictions:
+        tensors, metadata = read_tensors(self.predictions_file(model, seed))
         details, validation = metadata["details"], metadata["validation_utility"]
-        runs.append(Run(fit.model, fit.seed, tensors["probs"], validation, details, tensors.get("margin_error")))
-    return runs
+        return Predictions(model, seed, tensors["probs"], validation, details, tensors.get("margin_error"))
 
+    def claim(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
+        """Make the folder this run's own, or say why it cannot be. Files of other kinds in it are left alone."""
+        self.refuse_if_taken(settings, resume=resume, force=force)
+        entries = sorted(self._entries(), key=lambda entry: entry == self.settings_file)  # the claim goes last
+        for entry in [*(entries if force else ()), *self._temporary_files()]:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.settings_file, settings)
 
-def _refuse_unfinished(folder: RunFolder) -> None:
-    if not folder.path.is_dir():
-        raise StakesError(f"{folder.path}: expected the folder of a run, the --out of `stakes fit`, but there is none")
-    if not folder.settings_file.exists():
-        raise StakesError(
-            f"{folder.path}: expected the folder of a run, the --out of `stakes fit`, but it holds no run.json"
-        )
-    absent = [file.name for file in folder.result_files if not file.exists()]
-    if absent:
-        raise StakesError(
-            f"{folder.path}: expected a finished run, but it has no {', '.join(absent)} yet; "
-            "`stakes fit` with the same options and --resume goes on with it"
-        )
+    def refuse_if_taken(self, settings: Mapping[str, Any] | None, *, resume: bool, force: bool) -> None:
+        """``settings`` are those that a resumed run has to have; None if they are not known yet."""
+        if resume and force:
+            raise StakesError("expected --resume, to go on with a run, or --force, to replace it, but got both")
+        if self.path.exists() and not self.path.is_dir():
+            raise StakesError(f"{self.path}: expected a directory for the results, but it is a file")
+        entries = self._entries()
+        if entries and not self.settings_file.exists():
+            names = ", ".join(entry.name for entry in entries)
+            raise StakesError(f"{self.path}: holds {names}, but not from a run of stakes; choose another --out")
+        if not entries or force:
+            return
+        if not resume:
+            raise StakesError(
+                f"{self.path}: holds a run already: --resume goes on with it, --force replaces it, "
+                "or choose another --out"
+            )
+        if settings is not None:
+            self._refuse_other_settings(settings)
+
+    def refuse_unfinished(self) -> None:
+        if not self.settings_file.exists():
+            reason = "it holds no run.json" if self.path.is_dir() else "there is none"
+            raise StakesError(f"{self.path}: expected the folder of a run, the --out of `stakes fit`, but {reason}")
+        absent = [name for name in _RESULTS if not (self.path / name).exists()]
+        if absent:
+            raise StakesError(
+                f"{self.path}: expected a finished run, but it has no {', '.join(absent)} yet; "
+                "`stakes fit` with the same options and --resume goes on with it"
+            )
+
+    def _refuse_other_settings(self, settings: Mapping[str, Any]) -> None:
+        before = read_json(self.settings_file)
+        if not isinstance(before, dict):
+            raise StakesError(f"{self.settings_file}: damaged; --force starts again")
+        changed = sorted(key for key in {*before, *settings} if before.get(key) != settings.get(key))
+        if changed:
+            first = changed[0]
+            raise StakesError(
+                f"{self.path}: cannot resume another run; different: {', '.join(changed)} "
+                f"({first} was {before.get(first)!r}, now {settings.get(first)!r})"
+            )
+
+    def _entries(self) -> list[Path]:
+        return [self.path / name for name in _ENTRIES if (self.path / name).exists()]
+
+    def _temporary_files(self) -> list[Path]:
+        """Of a run that was killed while it wrote them."""
+        own = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
+        return own + list((self.path / "runs").glob("*/.*"))

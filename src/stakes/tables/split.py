@@ -6,19 +6,20 @@ import pandas as pd
 
 from stakes.errors import StakesError
 from stakes.seeds import numpy_generator
+from stakes.tables.values import factorize
 
 IntArray = npt.NDArray[np.int64]
 
 
-def duplicate_groups(features: npt.NDArray[np.generic]) -> IntArray:
-    """A group id for every row, (N,): the same for rows equal in all features, where NaN equals NaN.
+def duplicate_groups(frame: pd.DataFrame) -> IntArray:
+    """A group id for every row, (N,): the same for rows equal in all columns, where NaN equals NaN.
 
     Groups are numbered in the order of their first rows.
     """
-    count = len(features)
+    count = len(frame)
     groups = np.zeros(count, dtype=np.int64)
-    for column in features.T:
-        codes, uniques = pd.factorize(column, use_na_sentinel=False)
+    for name in frame.columns:
+        codes, uniques = factorize(frame[name].astype(object), use_na_sentinel=False)
         groups = pd.factorize(groups * len(uniques) + codes)[0].astype(np.int64)
         if groups.max(initial=-1) == count - 1:  # all different already
             break
@@ -37,9 +38,9 @@ def split(
         raise StakesError(f"expected the share to hold out to lie between 0 and 1, but got {share}")
     if len(labels) != len(groups):
         raise StakesError(f"expected a group for each of {len(labels)} labels, but got {len(groups)} groups")
-    member, uniques = pd.factorize(np.asarray(groups))
-    sizes = np.bincount(member, minlength=len(uniques))
-    first_rows = np.unique(member, return_index=True)[1]
+    group_of, uniques = pd.factorize(np.asarray(groups))
+    sizes = np.bincount(group_of, minlength=len(uniques))
+    first_rows = np.unique(group_of, return_index=True)[1]
     classes = np.asarray(labels)[first_rows]
     order = numpy_generator(seed, "split").permutation(len(uniques))
     held = np.zeros(len(uniques), dtype=bool)
@@ -51,19 +52,22 @@ def split(
             f"expected enough rows to hold some out, but the {len(labels)} given have no class with two "
             "different rows; add rows"
         )
-    return np.flatnonzero(~held[member]), np.flatnonzero(held[member])
+    return np.flatnonzero(~held[group_of]), np.flatnonzero(held[group_of])
 
 
 def _choose(sizes: IntArray, share: float) -> IntArray:
-    """Which groups of one class to hold out: taken in order while that comes nearer to the share."""
+    """Which groups of one class to hold out: in order, each one that brings their total nearer to the share.
+
+    At least one is held out and one is kept: the smallest, where that is not so by itself.
+    """
     if len(sizes) < 2:
         return np.array([], dtype=np.int64)
-    room = share * float(sizes.sum())
+    remaining = share * float(sizes.sum())
     chosen: list[int] = []
     for i, size in enumerate(sizes.tolist()):
-        if size < 2 * room:
+        if size < 2 * remaining:
             chosen.append(i)
-            room -= size
+            remaining -= size
     if not chosen:
         chosen = [int(sizes.argmin())]
     elif len(chosen) == len(sizes):

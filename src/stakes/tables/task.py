@@ -2,17 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from stakes.errors import StakesError, listing
-from stakes.evaluation.comparison import REFERENCE
-from stakes.networks.mlp import MLP
-from stakes.posteriors import registry as families
-from stakes.tables.models import Recipe, method
+from stakes.tables.models import Recipe, model, model_names
 
 CHECKPOINT_SECONDS = 1.0  # a checkpoint of a network for tables takes milliseconds
 
@@ -38,7 +35,7 @@ class TableTask:
     categorical: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
-    models: tuple[str, ...] = ("standard", "weighted", "calibrated")
+    models: tuple[str, ...] = model_names(noise=None)
     recipe: Recipe = field(default_factory=Recipe)
     seeds: int = 1
     seed: int = 0
@@ -52,12 +49,8 @@ class TableTask:
         return {**plain, **digests, "stakes": version("stakes")}
 
     def fits(self) -> list[Fit]:
-        """Every model with every seed, and the reference with each of them."""
-        return planned_fits(self.models, self.seeds, self.seed)
-
-
-def planned_fits(models: Sequence[str], seeds: int, seed: int) -> list[Fit]:
-    return [Fit(model, seed + number) for number in range(seeds) for model in (*models, REFERENCE)]
+        """Every model with every seed."""
+        return [Fit(model, self.seed + number) for number in range(self.seeds) for model in self.models]
 
 
 def check(task: TableTask) -> None:
@@ -77,12 +70,5 @@ def check(task: TableTask) -> None:
     for name, share in (("test", task.test), ("validation", task.validation)):
         if isinstance(share, float) and not 0 < share < 1:
             raise StakesError(f"expected the {name} share to lie between 0 and 1, but got {share:g}")
-    recipe = task.recipe
-    if recipe.posterior.get("family") == "dropout" and not (recipe.hidden and recipe.dropout):
-        raise StakesError(
-            "the dropout posterior needs a hidden layer and a dropout rate above 0; "
-            "without them, choose the ensemble or the mean_field posterior"
-        )
     for name in task.models:
-        likelihood = method(name).likelihood(recipe.noise)
-        families.build(recipe.posterior, lambda: MLP(1, 2, recipe.hidden, recipe.dropout), likelihood, seed=0)
+        model(name).check(task.recipe)

@@ -43,7 +43,7 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
     """A column as float64: NaN for missing, 1 for true; text that is no number is an error."""
     if pd.api.types.is_numeric_dtype(series.dtype):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    codes, uniques = _factorize(series)
+    codes, uniques = factorize(series)
     found = [_number(value) for value in uniques]
     for code, (value, number) in enumerate(zip(uniques, found, strict=True)):
         if number is None:
@@ -104,14 +104,15 @@ def check_classes(labels: npt.NDArray[np.int64], outcomes: Sequence[str], name: 
 
 def text_codes(series: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[str | None]]:
     """The texts of the different values, and for every row which one it has; -1 is missing."""
-    codes, uniques = _factorize(series)
+    codes, uniques = factorize(series)
     return codes, [_text(value) for value in uniques]
 
 
-def _factorize(series: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[Any]]:
+def factorize(series: "pd.Series[Any]", use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], list[Any]]:
+    """As `pd.factorize`; a column of lists, records or dates is an error that names it."""
     _check_not_dates(series)
     try:
-        codes, uniques = pd.factorize(series)
+        codes, uniques = pd.factorize(series, use_na_sentinel=use_na_sentinel)
     except TypeError:
         raise StakesError(
             f"column {series.name!r}: expected single values, but it holds lists or records; "

@@ -1,7 +1,9 @@
-"""What training has come to, its way to disk and back after a kill."""
+"""The state of a training run, and its checkpoint on disk."""
 
+import json
 import time
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +15,105 @@ from stakes.errors import StakesError
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
 from stakes.training.config import Epoch, History
+from stakes.training.examples import Examples
+from stakes.utility import Utility
 
 
-class TrainingState:
-    """All that changes during training, and its way to disk and back."""
+@dataclass
+class ModelState:
+    """A posterior in training, its examples, its epochs so far, and the weights of the best of them."""
 
-    def __init__(self, posterior: Posterior, optimizer: Optimizer, objective: Objective, run: dict[str, Any]) -> None:
-        self.posterior, self.optimizer, self.objective, self.run = posterior, optimizer, objective, run
-        self.best: dict[str, Tensor] = {}
-        self._saved = time.monotonic()
+    posterior: Posterior
+    examples: Examples
+    validation: Examples | None
+    utility: Utility | None
+    seed: int
+    history: History
+    best: dict[str, Tensor] = field(init=False)  # before the first epoch: the initial weights
 
-    def keep_if_best(self, history: History) -> None:
-        if history.best == len(history.epochs):
-            self.best = {key: value.detach().clone() for key, value in self.posterior.state_dict().items()}
+    def __post_init__(self) -> None:
+        if self.validation is not None and self.utility is None:
+            raise StakesError("expected a utility to choose the best epoch on validation with: pass utility=")
+        self._keep()
+
+    def add(self, epoch: Epoch) -> None:
+        self.history = self.history.with_epoch(epoch)
+        if self.history.best == epoch.number:
+            self._keep()
 
     def restore_best(self) -> None:
-        if self.best:
-            self.posterior.load_state_dict(self.best)
+        """Give the posterior the weights of its best epoch, in eval mode."""
+        self.posterior.load_state_dict(self.best)
+        self.posterior.eval()
 
-    def save_if_due(self, path: Path, history: History, seconds: float) -> None:
-        """Save, unless that was done less than ``seconds`` ago."""
-        if time.monotonic() - self._saved >= seconds:
-            self.save(path, history)
-            self._saved = time.monotonic()
+    def _keep(self) -> None:
+        self.best = {key: value.detach().clone() for key, value in self.posterior.state_dict().items()}
 
-    def save(self, path: Path, history: History) -> None:
-        tree = {
-            "posterior": self.posterior.state_dict(),
-            "best": self.best,
-            "optimizer": {str(index): slots for index, slots in self.optimizer.state_dict()["state"].items()},
-            "objective": self.objective.state_dict(),
-        }
-        epochs = [asdict(epoch) for epoch in history.epochs]
-        write_tensors(path, flatten(tree), {"run": self.run, "epochs": epochs, "best": history.best})
 
-    def load(self, path: Path) -> History:
-        flat, metadata = read_tensors(path)
-        if metadata.get("run") != self.run:
+class Checkpoint:
+    """The file of a run: ``settings`` say which run it is, ``seconds`` pass at least between two saves."""
+
+    def __init__(self, path: Path, settings: dict[str, Any], seconds: float) -> None:
+        self.path, self.settings, self.seconds = path, settings, seconds
+        self._saved = time.monotonic()
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._saved >= self.seconds
+
+    def save(self, model: ModelState, optimizer: Optimizer, objectives: Sequence[Mapping[str, Tensor]]) -> None:
+        """Write all that changes in training; ``objectives`` are the states of the objective in every process."""
+        state = optimizer.state_dict()
+        groups = [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
+        slots = flatten({"state": state["state"], "groups": dict(enumerate(groups))})
+        tensors = {key: value for key, value in slots.items() if isinstance(value, Tensor)}
+        numbers = {key: value for key, value in slots.items() if key not in tensors}  # and flags, None, ...
+        try:
+            json.dumps(numbers, allow_nan=False)
+        except (TypeError, ValueError) as error:
             raise StakesError(
-                f"{path}: expected the checkpoint of a run with {self.run}, but it is of {metadata.get('run')}"
+                f"the state of {type(optimizer).__name__} cannot be written to a checkpoint ({error}): use an "
+                "optimizer whose state is tensors and plain numbers, or train without checkpoint="
+            ) from None
+        tree = {
+            "posterior": model.posterior.state_dict(),
+            "best": model.best,
+            "optimizer": tensors,
+            "objective": dict(enumerate(objectives)),
+        }
+        epochs = [asdict(epoch) for epoch in model.history.epochs]
+        metadata = {"run": self.settings, "epochs": epochs, "best": model.history.best, "optimizer": numbers}
+        write_tensors(self.path, flatten(tree), metadata)
+        self._saved = time.monotonic()
+
+    def load(self, model: ModelState, optimizer: Optimizer, objective: Objective, process: int) -> None:
+        """Set everything back to what `save` wrote."""
+        flat, metadata = read_tensors(self.path)
+        if metadata.get("run") != self.settings:
+            raise StakesError(
+                f"{self.path}: expected the checkpoint of a run with {self.settings}, but it is of "
+                f"{metadata.get('run')}: remove the file, or train without resume"
             )
         tree = unflatten(flat)
+        slots = unflatten(flatten(tree.get("optimizer", {})) | metadata["optimizer"])
         try:
-            self.posterior.load_state_dict(tree["posterior"])
-            slots = {int(index): slot for index, slot in tree.get("optimizer", {}).items()}
-            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": slots})
+            model.posterior.load_state_dict(tree["posterior"])
+            _load_optimizer(optimizer, slots.get("state", {}), slots["groups"])
         except (KeyError, RuntimeError, ValueError) as error:
-            raise StakesError(f"{path}: the checkpoint is of another network ({error})") from None
-        self.objective.load_state_dict(tree.get("objective", {}))
-        self.best = tree.get("best", {})
-        return History(tuple(Epoch(**epoch) for epoch in metadata["epochs"]), metadata["best"], self.run["select"])
+            raise StakesError(f"{self.path}: the checkpoint is of another network ({error})") from None
+        objective.load_state_dict(tree.get("objective", {}).get(str(process), {}))
+        model.best = tree["best"]
+        epochs = tuple(Epoch(**epoch) for epoch in metadata["epochs"])
+        model.history = History(epochs, metadata["best"], model.history.select)
+
+
+def _load_optimizer(optimizer: Optimizer, state: dict[str, dict[str, Any]], groups: dict[str, dict[str, Any]]) -> None:
+    current = optimizer.state_dict()["param_groups"]
+    loaded = [{**group, **groups[str(index)]} for index, group in enumerate(current)]
+    optimizer.load_state_dict({"state": {int(index): slots for index, slots in state.items()}, "param_groups": loaded})
+    # PyTorch casts every tensor to the precision of its parameter; counters and float32 moments keep theirs.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, slots in state.items():
+        state_now = optimizer.state[parameters[int(index)]]
+        for key, value in slots.items():
+            if isinstance(value, Tensor) and state_now[key].dtype != value.dtype:
+                state_now[key] = value.to(state_now[key].device)

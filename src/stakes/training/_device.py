@@ -1,4 +1,4 @@
-"""Where training runs: on one CPU as it is, or wherever Lightning Fabric can take it."""
+"""Where training runs: on one CPU process, or wherever Lightning Fabric runs."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class OneCPU:
-    """What the training loop asks of Fabric, for one process on the CPU in full precision: there, all of it is nothing.
+    """No-op stand-in for Fabric on one CPU process.
 
     Fabric takes two seconds to import, and as long for each step as a small layer.
     """
@@ -30,12 +30,12 @@ class OneCPU:
     def backward(self, loss: Tensor, gradient: Tensor | None) -> None:
         loss.backward(gradient)  # type: ignore[no-untyped-call]
 
-    def broadcast(self, value: T) -> T:
-        return value
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        return obj
 
 
-def launched(accelerator: str, devices: int, strategy: str, precision: Any) -> "OneCPU | Fabric":
-    """What these settings ask for, ready to train on."""
+def launch(accelerator: str, devices: int, strategy: str, precision: Any) -> "OneCPU | Fabric":
+    """Return a launched Fabric with these settings, or its stand-in where they are the defaults."""
     if (accelerator, devices, strategy, precision) == ("cpu", 1, "auto", None):
         return OneCPU()
     from lightning_fabric import Fabric

@@ -4,21 +4,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from stakes import seeds
-from stakes._io.threads import one_thread
+from stakes._io.parallel import one_thread
 from stakes.decisions import decide
 from stakes.errors import StakesError
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
-from stakes.training._checkpoint import TrainingState
-from stakes.training.config import Epoch, History, Training
+from stakes.training._checkpoint import Checkpoint, ModelState
+from stakes.training.config import Epoch, Training
 from stakes.training.examples import Examples
 from stakes.utility import Utility
 
@@ -28,31 +28,11 @@ if TYPE_CHECKING:
     from stakes.training._device import OneCPU
 
 SMALL_NETWORK = 1_000_000  # parameters
+T = TypeVar("T")
 
 
-@dataclass
-class Trainee:
-    """A posterior in training: where its epochs are scored, and what has come of them."""
-
-    state: TrainingState
-    held_out: Examples | None
-    utility: Utility | None
-    seed: int
-    history: History
-
-    def scored(self, epoch: Epoch, config: Training, batch_size: int) -> Epoch:
-        if self.held_out is None or self.utility is None or not config.validates(epoch.number):
-            return epoch
-        value, nll = score(self.state.posterior, self.held_out, self.utility, config.samples, self.seed, batch_size)
-        return replace(epoch, utility=value, nll=nll)
-
-    def add(self, epoch: Epoch) -> None:
-        self.history = self.history.with_epoch(epoch)
-        self.state.keep_if_best(self.history)
-
-
-class Course:
-    """The loop: epochs of steps, each epoch scored; of one posterior, or of a stack of them."""
+class TrainingLoop:
+    """Epochs of steps, each epoch scored on validation: of one posterior, or of a stack of them."""
 
     def __init__(
         self,
@@ -62,67 +42,130 @@ class Course:
         examples: Examples,
         config: Training,
         seed: int,
-        make: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
     ) -> None:
         self.fabric, self.examples, self.config, self.seed = fabric, examples, config, seed
+        self.objective = objective.fresh()
         self.batch_size = config.batch(len(examples))
-        parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
-        self.optimizer = make(parameters) if make else torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-        self._losses = _BatchLoss(posterior, objective, examples)
+        self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
+        self.optimizer = (
+            make_optimizer(self._parameters)
+            if make_optimizer
+            else torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
+        )
+        self._losses = _BatchLoss(posterior, self.objective, examples)
+        self._has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in posterior.modules())
         self._forward: nn.Module
         self._stepper: Optimizer
         self._forward, self._stepper = fabric.setup(self._losses, self.optimizer)
 
-    def run(self, trainees: Sequence[Trainee], report: Callable[[Epoch], None], checkpoint: Path | None = None) -> None:
-        posteriors = [trainee.state.posterior for trainee in trainees]
-        with one_thread() if _is_small(posteriors[0], self.fabric.device) else nullcontext():
-            for number in range(len(trainees[0].history.epochs) + 1, self.config.epochs + 1):
-                learning = [one for one in trainees if not one.history.stalled(self.config.patience)]
+    def run(
+        self, models: Sequence[ModelState], report: Callable[[Epoch], None], checkpoint: Checkpoint | None = None
+    ) -> None:
+        """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it."""
+        with one_thread() if _is_small(models[0].posterior, self.fabric.device) else nullcontext():
+            for number in range(len(models[0].history.epochs) + 1, self.config.epochs + 1):
+                learning = [model for model in models if not model.history.stalled(self.config.patience)]
                 if not learning:
                     break
                 with seeds.seeded(self.seed, "epoch", number, self.fabric.global_rank):
-                    loss = self._epoch(number, len(trainees))
-                for one in learning:
-                    epoch = one.scored(Epoch(number, loss), self.config, self.batch_size)
-                    one.add(self.fabric.broadcast(epoch))
-                    if checkpoint is not None:
-                        one.state.save_if_due(checkpoint, one.history, self.config.checkpoint_seconds)
+                    loss = self._epoch(number, len(models))
+                self._require_finite(loss, number, models)
+                for model in learning:
+                    epoch = self._scored(model, Epoch(number, loss))
+                    due = checkpoint is not None and checkpoint.is_due()
+                    epoch, due = self.fabric.broadcast((epoch, due))
+                    model.add(epoch)
+                    if checkpoint is not None and due:
+                        states = self._gather(self.objective.state_dict())
+                        if self.fabric.is_global_zero:
+                            checkpoint.save(model, self.optimizer, states)
                     report(epoch)
-        for one in trainees:
-            one.state.restore_best()
-            one.state.posterior.eval()
+            for model in models:
+                model.restore_best()
+                with seeds.seeded(model.seed, "finish"):
+                    model.posterior.finish(_Batches(model, self.fabric.device, self.batch_size))
 
     def _epoch(self, number: int, models: int) -> float:
-        """One pass over the examples: the mean loss."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(number - 1)
+        """One pass over the examples: the mean loss over all processes."""
+        if self.config.schedule != "constant":  # else the rates may follow a scheduler of the caller
+            for group in self.optimizer.param_groups:
+                group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(number - 1)
         order = _shard(len(self.examples), self.fabric.global_rank, self.fabric.world_size)
-        self._losses.objective.start_epoch(self._losses.posterior, self._inputs(order))
+        self.objective.start_epoch(self._losses.posterior, self._inputs(order))
         self._losses.train()
         order = order[torch.randperm(len(order), generator=seeds.generator(self.seed, "order", number))]
+        if self._has_batch_norm and len(order) > 1 and len(order) % self.batch_size == 1:
+            order = order[:-1]  # batch norm has no variance in a last batch of one; another example in each epoch
         self._stepper.zero_grad()  # of gradients from elsewhere
         total, count = torch.zeros((), device=self.fabric.device), 0
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
         for batch in self.examples.batches(order, self.batch_size):
             positions, x, labels, weights = self.fabric.to_device(batch)
-            loss = self._forward(x, labels, positions, weights)
+            loss = self._loss(x, labels, positions, weights)
             self.fabric.backward(loss, scale)
             self._stepper.step()
             self._stepper.zero_grad()
             total.add_(loss.detach(), alpha=len(x))
             count += len(x)
-        mean = float(total) / count
-        if not math.isfinite(mean):
+        losses = self._gather(float(total) / count)
+        return sum(losses) / len(losses)
+
+    def _loss(self, x: Tensor, labels: Tensor, positions: Tensor, weights: Tensor | None) -> Tensor:
+        try:
+            return self._forward(x, labels, positions, weights)  # type: ignore[no-any-return]
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
             raise StakesError(
-                f"the loss became {mean} in epoch {number}: try a lower learning rate than "
-                f"{self.config.learning_rate}, and look for wild values in the inputs"
+                f"batch norm needs more than one value of each channel in a batch, but a batch has {len(x)} example: "
+                "train with a batch_size of 2 or more"
+            ) from None
+
+    def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
+        """Raise if training has diverged, in the loss or in the last step of the epoch; the best weights are kept."""
+        if math.isfinite(loss) and all(bool(parameter.isfinite().all()) for parameter in self._parameters):
+            return
+        for model in models:
+            model.restore_best()
+        best = models[0].history.best
+        kept = "of its best epoch" if len(models) > 1 else f"of epoch {best}" if best else "from before training"
+        raise StakesError(
+            f"the loss or the weights became infinite or NaN in epoch {number} (loss {loss}): try a lower learning "
+            f"rate than {self.config.learning_rate}, and look for extreme values in the inputs; each posterior now "
+            f"has the weights {kept}"
+        )
+
+    def _scored(self, model: ModelState, epoch: Epoch) -> Epoch:
+        if model.validation is None or model.utility is None or not self.config.validates(epoch.number):
+            return epoch
+        with seeds.seeded(model.seed, "validation"):  # for a dataset that draws random numbers
+            value, nll = score(
+                model.posterior, model.validation, model.utility, self.config.samples, model.seed, self.batch_size
             )
-        return mean
+        return replace(epoch, utility=value, nll=nll)
+
+    def _gather(self, value: T) -> list[T]:
+        """``value`` of every process, in each of them."""
+        return [self.fabric.broadcast(value, src=rank) for rank in range(self.fabric.world_size)]
 
     def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.examples.batches(order, self.examples.block(self.batch_size)):
             yield batch.positions, _in_precision_of(self._losses.posterior, self.fabric.to_device(batch.x))
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """``(x, labels)`` of a model's training examples in order, on its device, for any number of passes."""
+
+    model: ModelState
+    device: torch.device
+    batch_size: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self.model.examples.in_order(self.batch_size):
+            yield _in_precision_of(self.model.posterior, batch.x.to(self.device)), batch.labels.to(self.device)
 
 
 def score(
@@ -131,7 +174,8 @@ def score(
     """The mean utility of the optimal decisions, and the mean NLL of the observed labels, by example weight."""
     utility.require_examples(len(examples))
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
-    total, surprise, mass = 0.0, 0.0, 0.0
+    total, mass = 0.0, 0.0
+    nll: float | None = 0.0
     for batch in examples.in_order(batch_size):
         utility_of_batch = utility.rows(batch.positions)
         outcomes = draws(batch.x).mixture()
@@ -142,9 +186,9 @@ def score(
         weights = torch.ones(len(labels)) if batch.weights is None else batch.weights
         weights = weights.reshape(-1, *[1] * (labels.ndim - 1)).expand(labels.shape).double()
         total += float((weights * worth).sum())
-        surprise += math.nan if log_prob is None else -float((weights * log_prob.detach().cpu()).sum())
+        nll = None if nll is None or log_prob is None else nll - float((weights * log_prob.detach().cpu()).sum())
         mass += float(weights.sum())
-    return total / mass, None if math.isnan(surprise) else surprise / mass
+    return total / mass, None if nll is None else nll / mass
 
 
 class _BatchLoss(nn.Module):
@@ -169,7 +213,7 @@ def _in_precision_of(posterior: Posterior, x: Tensor) -> Tensor:
 
 
 def _is_small(posterior: Posterior, device: torch.device) -> bool:
-    """Whether more threads than one would only stand in each other's way: a few dense layers on a CPU."""
+    """Whether one thread is fastest: a few dense layers on a CPU."""
     sizes = [parameter.numel() for parameter in posterior.parameters()]
     dense = all(parameter.ndim <= 2 for parameter in posterior.parameters())
     return device.type == "cpu" and dense and sum(sizes) < SMALL_NETWORK

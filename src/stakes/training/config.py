@@ -1,4 +1,4 @@
-"""How to train, and what each epoch came to."""
+"""The settings of training, and its history."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,17 +9,17 @@ from stakes.errors import StakesError
 
 @dataclass(frozen=True)
 class Training:
-    """How to train. Every method that is compared gets the same."""
+    """How to train. Models that are compared are trained with the same settings."""
 
     epochs: int = 100
     batch_size: int | None = None  # None: 32 to 256, by the number of examples
     learning_rate: float = 1e-3
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine"] = "constant"  # constant: the rates of the optimizer are left as they are
     patience: int | None = 20  # epochs without a better validation utility before stopping; None: never
     samples: int = 20  # draws with which validation is scored
     validate_every: int = 1  # epochs
-    select: Literal["utility", "nll"] = "utility"  # what the best epoch has the highest, or the lowest, of
-    checkpoint_seconds: float = 5.0  # how often, at most, a checkpoint is written
+    select: Literal["utility", "nll"] = "utility"  # the best epoch has the highest utility, or the lowest NLL
+    checkpoint_seconds: float = 5.0  # at least, between two checkpoints
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "samples", "validate_every"):
@@ -34,7 +34,7 @@ class Training:
             raise StakesError(f"expected to select by 'utility' or 'nll', but got {self.select!r}")
 
     def batch(self, examples: int) -> int:
-        """The batch size: the one asked for, or a power of two near a 64th of the examples."""
+        """The batch size: as set, or a power of two near a 64th of the examples."""
         return self.batch_size or min(256, max(32, 2 ** round(math.log2(examples / 64 + 1))))
 
     def validates(self, number: int) -> bool:
@@ -42,13 +42,13 @@ class Training:
         return number % self.validate_every == 0 or number == self.epochs
 
     def factor(self, epoch: int) -> float:
-        """What the learning rate is multiplied by in an epoch, counted from 0."""
+        """The factor of the learning rate in an epoch, counted from 0."""
         return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one pass over the training data came to; what was not validated has no utility."""
+    """The result of one pass over the training data; utility and NLL are None if it was not validated."""
 
     number: int  # from 1
     loss: float
@@ -69,14 +69,14 @@ class History:
         return self.epochs[self.best - 1].utility if self.best else None
 
     def with_epoch(self, epoch: Epoch) -> "History":
-        """A tie goes to the later epoch, which has learnt for longer; without any validation, so does all else."""
+        """Append an epoch: the best one if none before it is better. Without validation, the last is the best."""
         value = self._value(epoch)
         best = self._value(self.epochs[self.best - 1]) if self.best else None
         better = best is None or (value is not None and value >= best)
         return replace(self, epochs=(*self.epochs, epoch), best=epoch.number if better else self.best)
 
     def stalled(self, patience: int | None) -> bool:
-        """The last ``patience`` epochs brought none that was strictly better than all before."""
+        """Whether none of the last ``patience`` epochs is strictly better than all before."""
         top, since = -math.inf, 0
         for epoch in self.epochs:
             value = self._value(epoch)

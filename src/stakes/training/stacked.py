@@ -9,19 +9,87 @@ so that objectives need not know. The gradients of one model do not depend on th
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from stakes import seeds
 from stakes.errors import StakesError
+from stakes.objectives import Objective
 from stakes.posteriors.base import Draws, Posterior
+from stakes.training._checkpoint import ModelState
+from stakes.training._device import OneCPU
+from stakes.training._loop import TrainingLoop
+from stakes.training.config import Epoch, History, Training
+from stakes.training.examples import Batch, Examples, TensorExamples
+from stakes.utility import Utility
+
+
+def fit_together(
+    posteriors: Sequence[Posterior],
+    objective: Objective,
+    trains: Sequence[TensorExamples],
+    validations: Sequence[Examples] | None = None,
+    *,
+    utility: Utility | None = None,
+    config: Training = Training(),  # noqa: B008 (frozen)
+    seeds_of: Sequence[int],
+    progress: Callable[[Epoch], None] = lambda epoch: None,
+) -> list[History]:
+    """Train small networks of one kind as one `Stack`: each as `fit` would, in a fraction of the time.
+
+    Each has its own seed, training set (equally many examples) and validation set, and keeps its own best epoch.
+    The reported loss is the mean over all. The result differs from `fit`'s only in the random numbers.
+    """
+    counts = [len(posteriors), len(trains), len(seeds_of), len(posteriors if validations is None else validations)]
+    if len(set(counts)) != 1 or not posteriors:
+        raise StakesError(f"expected as many sets of examples and seeds as posteriors, but got {counts}")
+    orders = [torch.randperm(len(trains[0]), generator=seeds.generator(seed, "rows")) for seed in seeds_of]
+    together = seeds.derive(seeds_of[0], "together", *seeds_of)
+    loop = TrainingLoop(OneCPU(), Stack(posteriors), objective, StackedExamples(trains, orders), config, together)
+    held_out: Sequence[Examples | None] = validations or [None] * len(posteriors)
+    models = [
+        ModelState(posterior, train, validation, utility, seed, History(select=config.select))
+        for posterior, train, validation, seed in zip(posteriors, trains, held_out, seeds_of, strict=True)
+    ]
+    loop.run(models, progress)
+    return [model.history for model in models]
+
+
+class StackedExamples(Examples):
+    """The examples of K models side by side: row i holds one of each, ``x (B, K, ...)`` and ``labels (B, K)``.
+
+    Each model has its own random order of rows, so that no two see the same batches.
+    """
+
+    def __init__(self, sets: Sequence[TensorExamples], orders: Sequence[Tensor]) -> None:
+        if len({len(one) for one in sets}) != 1 or any(one.weights is not None for one in sets):
+            raise StakesError("expected as many examples, without weights, for every model that is trained together")
+        shared = all(one.x is sets[0].x for one in sets)
+        self._x = sets[0].x if shared else torch.cat([one.x for one in sets])
+        self._labels = torch.cat([one.labels for one in sets])
+        self._orders = torch.stack(list(orders))  # (K, N)
+        self._starts = torch.arange(len(sets)).unsqueeze(1) * len(sets[0])  # of each model's rows
+        self._x_starts = self._starts * (not shared)
+
+    def __len__(self) -> int:
+        return self._orders.shape[1]
+
+    def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
+        for index in torch.split(order, size):
+            rows = self._orders[:, index]  # (K, B)
+            x, labels = self._x[rows + self._x_starts], self._labels[rows + self._starts]
+            yield Batch(index, x.transpose(0, 1), labels.T, None)
+
+    def block(self, batch_size: int) -> int:
+        return batch_size
 
 
 class Stack(Posterior):
-    """``members`` share their memory with the stack: each can be asked and drawn from while the stack learns."""
+    """A posterior of posteriors. ``members`` share its memory: each can be drawn from while the stack learns."""
 
     def __init__(self, members: Sequence[Posterior]) -> None:
         _check(members)
@@ -31,16 +99,16 @@ class Stack(Posterior):
         parameters, self._buffers_by_name = torch.func.stack_module_state([_Template(member) for member in members])
         self._names = tuple(parameters)
         self._stacked = nn.ParameterList(parameters.values())
-        for place, member in enumerate(members):
+        for index, member in enumerate(members):
             views = {**parameters, **self._buffers_by_name}
             for name, tensor in [*_Template(member).named_parameters(), *_Template(member).named_buffers()]:
-                tensor.data = views[name].data[place]
+                tensor.data = views[name].data[index]
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
-        return self._each(lambda member, own: member.outputs(own, samples), x, x_axis=1, out_axis=3)
+        return self._each(lambda member, own: _rows_last(member.outputs(own, samples)), x, x_axis=1, out_axis=3)
 
     def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
-        return self._each(lambda member, own: member.shared_outputs(own, samples), x, x_axis=1, out_axis=3)
+        return self._each(lambda member, own: _rows_last(member.shared_outputs(own, samples)), x, x_axis=1, out_axis=3)
 
     def kl(self) -> Tensor:
         return self._each(lambda member, _: member.kl(), torch.empty(len(self.members)), x_axis=0, out_axis=0).sum()
@@ -49,7 +117,7 @@ class Stack(Posterior):
         raise StakesError("a stack only learns: draw from one of its members")
 
     def settings(self) -> dict[str, Any]:
-        return {"members": [member.spec() for member in self.members]}
+        return {"members": [member.settings() for member in self.members]}
 
     def _each(self, run: Callable[[Posterior, Tensor], Tensor], x: Tensor, x_axis: int, out_axis: int) -> Tensor:
         """``run`` of every member and its slice of ``x``."""
@@ -62,6 +130,11 @@ class Stack(Posterior):
             return torch.func.functional_call(template, own_state, (run, own_x))  # type: ignore[no-any-return]
 
         return torch.func.vmap(of_one, (0, x_axis), out_axis, randomness="different")(state, x)
+
+
+def _rows_last(outputs: Tensor) -> Tensor:
+    """The same ``(S, B, C)``, its rows innermost in memory, where a softmax over the classes is fast."""
+    return outputs.transpose(1, 2).contiguous().transpose(1, 2) if outputs.ndim == 3 else outputs
 
 
 class _Template(nn.Module):
@@ -77,7 +150,7 @@ class _Template(nn.Module):
 
 def _check(members: Sequence[Posterior]) -> None:
     shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
-    specs = {repr((member.spec(), member.likelihood.spec())) for member in members}
+    specs = {repr((type(member), member.settings(), member.likelihood.spec())) for member in members}
     if len(shapes) != 1 or len(specs) != 1:
         raise StakesError(f"expected posteriors of one kind to stack, but got {len(specs) * len(shapes)} kinds")
     if any(isinstance(layer, _BatchNorm) for layer in members[0].modules()):

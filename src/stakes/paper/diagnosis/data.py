@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from stakes import seeds
 from stakes.errors import StakesError
-from stakes.paper.noise import redraw_uniformly
+from stakes.paper.protocols import redraw_uniformly
 
 CLASSES = ("Healthy", "Mild", "Severe")
 TESTS = ("test_0", "test_1", "test_2")

@@ -9,14 +9,13 @@ from stakes import seeds
 from stakes._io.parallel import Report
 from stakes.decisions import decide
 from stakes.paper.diagnosis import data as diagnosis
-from stakes.paper.protocols import checked_protocol, groups, paper_method
-from stakes.paper.scoring import rows_of
-from stakes.paper.sweep import ALL_METHODS, Cell, Row
+from stakes.paper.protocols import check_models, check_protocol, paper_model, score_rows, seed_groups
+from stakes.paper.sweep import ALL_MODELS, Cell, Row
 from stakes.posteriors.base import Posterior
-from stakes.tables.models import Method, Recipe, method, predict, train_models
+from stakes.tables.models import Recipe, predict, train_models
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 TRANSITION_STEPS = 41
 
@@ -25,9 +24,9 @@ TRANSITION_STEPS = 41
 class Diagnosis:
     """The settings of the experiment.
 
-    The protocol ``authors`` keeps the last epoch, takes the decisions once an epoch, and weighs the classes
+    The protocol ``authors`` keeps the last epoch, takes the decisions once an epoch, and weights the classes
     1, 2, 3 as the authors' script does; ``fair`` selects the epoch by utility on as many validation patients,
-    labelled as badly as the training ones, takes decisions at every step, and weighs 1, 2, 2 as the paper says.
+    labelled as badly as the training ones, takes decisions at every step, and weights 1, 2, 2 as the paper says.
     """
 
     name: ClassVar[str] = "diagnosis"
@@ -35,7 +34,7 @@ class Diagnosis:
     protocol: str = "fair"
     corrupted: tuple[int, ...] = (5, 10, 15, 20, 25, 30, 35, 40, 45)  # of 50 patients of a class
     seeds: int = 50
-    methods: tuple[str, ...] = ALL_METHODS
+    methods: tuple[str, ...] = ALL_MODELS
     hidden: int = 20
     dropout: float = 0.2
     lengthscale: float = 0.01
@@ -43,26 +42,25 @@ class Diagnosis:
     batch_size: int = 50
     learning_rate: float = 1e-3
     decision_samples: int = 10
-    warmup: int = 200  # steps in which calibration gains its weight, in the fair protocol
+    warmup: int = 200  # steps over which the gain is ramped up, in the fair protocol
     test_samples: int = 100
-    together: int = 50  # seeds whose networks are trained in one go
+    together: int = 50  # seeds whose networks are trained in one stack
 
     @classmethod
     def preset(cls, name: str) -> Self:
         return cls() if name == "paper" else cls(corrupted=(10, 20, 30), seeds=5)
 
     def __post_init__(self) -> None:
-        checked_protocol(self.protocol)
+        check_protocol(self.protocol)
 
     def check(self) -> None:
-        for name in self.methods:
-            method(name)
+        check_models(self.methods)
 
     def cells(self) -> list[Cell]:
         return [
             Cell.of(*group, protocol=self.protocol, corrupted=corrupted, method=name)
             for corrupted in self.corrupted
-            for group in groups(self.seeds, self.together)
+            for group in seed_groups(self.seeds, self.together)
             for name in self.methods
         ]
 
@@ -80,24 +78,20 @@ class Diagnosis:
             samples=self.test_samples,
             noise=corrupted / per_class,
         )
-        chosen, utility = self._method(cell["method"]), paper_utility()
-        models = train_models(
-            chosen, recipe, trains, validations if self.protocol == "fair" else None, utility, cell.seeds
-        )
+        weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
+        model = paper_model(cell["method"], self.protocol, weights, self.decision_samples, self.warmup)
+        utility, selected_on = paper_utility(), validations if self.protocol == "fair" else None
+        trained = train_models(model, recipe, trains, selected_on, utility, cell.seeds)
         rows = []
-        for seed, (posterior, _) in zip(cell.seeds, models, strict=True):
+        for seed, (posterior, _) in zip(cell.seeds, trained, strict=True):
             test = _examples(diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test"))
             probs = predict(posterior, test.x, self.test_samples, seed)
             extra = {"transition": _transition(posterior, self.test_samples, seed)} if seed == 0 else {}
-            rows += rows_of(cell, seed, probs, test.labels, utility, **extra)
+            rows += score_rows(cell, seed, probs, test.labels, utility, **extra)
         return rows
 
-    def _method(self, name: str) -> Method:
-        weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
-        return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
 
-
-def paper_utility() -> Utility:
+def paper_utility() -> TableUtility:
     """Table 1: utility = 2 - cost / 50."""
     return Utility.from_costs(
         diagnosis.COSTS,

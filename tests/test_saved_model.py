@@ -1,6 +1,8 @@
 """Saved models: they come back as they were, or with a clear error, and never run code."""
 
+import copy
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,9 +14,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stakes import MLP, Ensemble, MCDropout, MeanField, NoisyCategorical, SavedModel, StakesError, Utility
-from stakes.posteriors.base import Posterior
+from stakes import (
+    MLP,
+    Categorical,
+    Ensemble,
+    MCDropout,
+    MeanField,
+    NoisyCategorical,
+    SavedModel,
+    StakesError,
+    Utility,
+)
+from stakes.outcomes import Outcomes, Predictor
+from stakes.posteriors.base import Posterior, families
+from stakes.predictors import BoostedTrees, SampledPosterior, kinds
 from stakes.tables.encode import TableEncoder
+from stakes.training.examples import TensorExamples
 
 UTILITY = Utility.from_costs(
     {"go": {"a": 0, "b": 5, "c": 9}, "stay": {"a": 3, "b": 0, "c": 2}, "ask": {"a": 1, "b": 1.5, "c": 1}}, unit="£"
@@ -38,21 +53,31 @@ POSTERIORS: dict[str, Callable[[], Posterior]] = {
 }
 
 
+def trees() -> BoostedTrees:
+    rows = torch.randn(90, 4, generator=torch.Generator().manual_seed(2))
+    examples = TensorExamples(rows, torch.arange(90) % 3)
+    return BoostedTrees.fit(examples, examples, 3, seed=0)
+
+
+def predictor(name: str) -> Predictor:
+    return trees() if name == "trees" else SampledPosterior(POSTERIORS[name](), samples=7, seed=3)
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    SavedModel(POSTERIORS["dropout"](), UTILITY, samples=7, seed=3, notes={"from": "a test"}).save(tmp_path / "model")
+    SavedModel(predictor("dropout"), UTILITY, notes={"from": "a test"}).save(tmp_path / "model")
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("name", POSTERIORS)
+@pytest.mark.parametrize("name", [*POSTERIORS, "trees"])
 def test_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
-    model = SavedModel(POSTERIORS[name](), UTILITY, samples=7, seed=3, notes={"from": "a test"})
+    model = SavedModel(predictor(name), UTILITY, notes={"from": "a test"})
     model.save(tmp_path / "deep" / "model")
     again = SavedModel.load(tmp_path / "deep" / "model")
-    assert (again.samples, again.seed, again.notes, again.utility) == (7, 3, {"from": "a test"}, UTILITY)
-    assert again.posterior.spec() == model.posterior.spec()
-    assert again.posterior.likelihood.spec() == model.posterior.likelihood.spec()
-    assert not again.posterior.training
+    assert (again.notes, again.utility) == ({"from": "a test"}, UTILITY)
+    assert again.predictor.spec() == model.predictor.spec()
+    if isinstance(again.predictor, SampledPosterior):
+        assert not again.predictor.posterior.training
     before, after = model.decide(X), again.decide(X)
     assert torch.equal(before.probs, after.probs)
     assert torch.equal(before.choice, after.choice)
@@ -66,14 +91,20 @@ def test_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
 def test_the_encoder_comes_along(tmp_path: Path) -> None:
     frame = pd.DataFrame({"height": [1.0, 2.0, None], "ward": ["n", "s", None], "weight": [3, 4, 9]})
     encoder = TableEncoder.fit(frame)
-    model = SavedModel(MCDropout(MLP(encoder.width, 3, (4,))), UTILITY, encoder)
+    model = SavedModel(SampledPosterior(MCDropout(MLP(encoder.width, 3, (4,)))), UTILITY, encoder)
     model.save(tmp_path / "model")
     again = SavedModel.load(tmp_path / "model")
     assert again.encoder == encoder
     narrow = TableEncoder.fit(frame[["height"]])
-    SavedModel(model.posterior, UTILITY, narrow).save(tmp_path / "other")
-    with pytest.raises(StakesError, match="inputs"):
-        SavedModel.load(tmp_path / "other")
+    with pytest.raises(StakesError, match="1 features, but it has"):
+        SavedModel(model.predictor, UTILITY, TableEncoder.fit(frame[["weight"]]))
+    description = json.loads((tmp_path / "model" / "model.json").read_text())
+    description["encoder"] = narrow.to_dict()
+    (tmp_path / "model" / "model.json").write_text(json.dumps(description))
+    with pytest.raises(StakesError, match="features"):
+        SavedModel.load(tmp_path / "model")
+    with pytest.raises(StakesError, match="2 classes, but it has 3"):
+        SavedModel(model.predictor, Utility.diagonal(["a", "b"]))
 
 
 class Wrapped(nn.Module):
@@ -90,7 +121,7 @@ class Wrapped(nn.Module):
 
 @pytest.mark.parametrize("make", [lambda: MCDropout(Wrapped()), lambda: Ensemble([Wrapped(), Wrapped()])])
 def test_a_custom_network_is_asked_for(tmp_path: Path, make: Callable[[], Posterior]) -> None:
-    model = SavedModel(make(), UTILITY)
+    model = SavedModel(SampledPosterior(make()), UTILITY)
     model.save(tmp_path / "model")
     with pytest.raises(StakesError, match=r"'Wrapped'.*network="):
         SavedModel.load(tmp_path / "model")
@@ -99,16 +130,116 @@ def test_a_custom_network_is_asked_for(tmp_path: Path, make: Callable[[], Poster
         SavedModel.load(tmp_path / "model", mlp())
 
 
+class Scaled(MLP):
+    """Has the weights of an MLP, and computes something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * super().forward(x)
+
+
+def test_a_subclass_of_a_known_network_is_not_taken_for_it(tmp_path: Path) -> None:
+    network = Scaled(4, 3, (6,), 0.3)
+    model = SavedModel(SampledPosterior(MCDropout(network)), UTILITY)
+    model.save(tmp_path / "model")
+    with pytest.raises(StakesError, match=r"'Scaled'.*network="):
+        SavedModel.load(tmp_path / "model")
+    assert torch.equal(SavedModel.load(tmp_path / "model", network).decide(X).probs, model.decide(X).probs)
+
+
+# Users' own kinds ----------------------------------------------------------------------------------
+
+
+class Unnamed(MCDropout):
+    """A posterior family that nobody registered."""
+
+
+@families.register("test_saved_model named")
+class Named(MCDropout):
+    """A posterior family of a user's own."""
+
+
+class OtherNoise(Categorical):
+    """A likelihood that forgets to describe itself."""
+
+
+class Constant(Predictor):
+    def __init__(self, probs: Tensor) -> None:
+        self.probs = probs
+
+    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+        return Outcomes(self.probs.expand(last - first, len(x), -1))
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"probs": self.probs}
+
+    @classmethod
+    def load(cls, spec: Any, tensors: Any, network: Any = None) -> "Constant":
+        return cls(tensors["probs"])
+
+
+def test_a_registered_posterior_saves_and_loads(tmp_path: Path) -> None:
+    model = SavedModel(SampledPosterior(Named(mlp(), lengthscale=0.5), 7, 3), UTILITY)
+    model.save(tmp_path / "model")
+    again = SavedModel.load(tmp_path / "model")
+    assert isinstance(again.predictor, SampledPosterior)
+    assert type(again.predictor.posterior) is Named
+    assert torch.equal(again.decide(X).probs, model.decide(X).probs)
+
+
+def test_what_could_not_be_loaded_is_refused_when_it_is_saved(tmp_path: Path) -> None:
+    with pytest.raises(StakesError, match="Unnamed.*register"):
+        SavedModel(SampledPosterior(Unnamed(mlp())), UTILITY).save(tmp_path / "new" / "model")
+    with pytest.raises(StakesError, match="OtherNoise cannot be saved"):
+        SavedModel(SampledPosterior(MCDropout(mlp(), OtherNoise())), UTILITY).save(tmp_path / "new" / "model")
+    with pytest.raises(StakesError, match="SampledPosterior"):
+        SavedModel(MCDropout(mlp()).draw(3, 0), UTILITY).save(tmp_path / "new" / "model")
+    with pytest.raises(StakesError, match="Constant.*register"):
+        SavedModel(Constant(torch.full((3,), 1 / 3)), UTILITY).save(tmp_path / "new" / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_registered_predictor_saves_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_classes", dict(kinds._classes))
+    kinds.register("constant")(Constant)
+    SavedModel(Constant(torch.tensor([0.2, 0.3, 0.5])), UTILITY).save(tmp_path / "model")
+    assert SavedModel.load(tmp_path / "model").decide(X).probs[0].tolist() == pytest.approx([0.2, 0.3, 0.5])
+
+
+@pytest.mark.parametrize("name", [*POSTERIORS, "trees"])
+def test_a_model_that_has_decided_can_be_pickled_and_copied(name: str) -> None:
+    model = SavedModel(predictor(name), UTILITY)
+    probs = model.decide(X).probs
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert torch.equal(again.decide(X).probs, probs)
+
+
+def test_format_1_is_read(saved: Path) -> None:
+    """As stakes 0.1 wrote it: what is now in the predictor stood beside the utility."""
+    description = json.loads((saved / "model.json").read_text())
+    before = SavedModel.load(saved).decide(X).probs
+    spec = description.pop("predictor")
+    assert spec.pop("kind") == "posterior"
+    (saved / "model.json").write_text(json.dumps(description | spec | {"format": 1}))
+    assert torch.equal(SavedModel.load(saved).decide(X).probs, before)
+    del spec["likelihood"]
+    (saved / "model.json").write_text(json.dumps(description | spec | {"format": 1}))
+    with pytest.raises(StakesError, match="'likelihood' is missing"):
+        SavedModel.load(saved)
+
+
 def test_an_existing_directory_is_refused(saved: Path) -> None:
     before = (saved / "model.json").read_bytes()
     with pytest.raises(StakesError, match="exists"):
-        SavedModel(POSTERIORS["dropout"](), UTILITY).save(saved)
+        SavedModel(predictor("dropout"), UTILITY).save(saved)
     assert (saved / "model.json").read_bytes() == before
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        SavedModel(POSTERIORS["dropout"](), UTILITY, notes={"bad": object()}).save(tmp_path / "new" / "model")
+        SavedModel(predictor("dropout"), UTILITY, notes={"bad": object()}).save(tmp_path / "new" / "model")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -159,13 +290,13 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] * bool(path) + [found for key, value in items for found in places(value, (*path, key))]
 
 
-@pytest.mark.parametrize("name", ["dropout", "ensemble", "mean_field", "noise matrix"])
+@pytest.mark.parametrize("name", ["dropout", "ensemble", "mean_field", "noise matrix", "trees"])
 def test_no_edit_of_the_json_gives_anything_but_a_clear_error(tmp_path: Path, name: str) -> None:
     """Every entry in turn is taken out, or replaced by something else of each kind."""
     frame = pd.DataFrame({"a": [1.0, None], "b": [1, 2], "ward": ["n", "s"]})
     encoder = TableEncoder.fit(frame[["a", "ward"]])
     assert encoder.width == 4
-    SavedModel(POSTERIORS[name](), UTILITY, encoder).save(tmp_path / "model")
+    SavedModel(predictor(name), UTILITY, encoder).save(tmp_path / "model")
     file = tmp_path / "model" / "model.json"
     original = file.read_text()
     for path in places(json.loads(original)):

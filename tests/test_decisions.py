@@ -9,7 +9,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from stakes import Ensemble, MCDropout, StakesError, Utility, decide, expected_utility
+from stakes import Ensemble, MCDropout, StakesError, Utility, decide
+from stakes.outcomes import Outcomes
+from stakes.utility import TableUtility
 
 numbers = st.floats(-100, 100)
 
@@ -24,7 +26,7 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def named(table: np.ndarray) -> Utility:
-    return Utility(table, tuple(map(str, range(table.shape[-2]))), tuple(map(str, range(table.shape[-1]))))
+    return TableUtility(table, tuple(map(str, range(table.shape[-2]))), tuple(map(str, range(table.shape[-1]))))
 
 
 @given(cases())
@@ -86,9 +88,10 @@ def test_segmentations_are_just_more_axes() -> None:
 def test_a_table_for_each_example(middle: tuple[int, ...]) -> None:
     tables = np.random.default_rng(1).normal(size=(4, 3, 2))
     probs = torch.rand(4, *middle, 2, dtype=torch.float64).softmax(-1)
-    together = expected_utility(probs, named(tables))
+    together = named(tables).expected(Outcomes(probs))
     for example, table in enumerate(tables):
-        torch.testing.assert_close(together[example], expected_utility(probs[example : example + 1], named(table))[0])
+        alone = named(table).expected(Outcomes(probs[example : example + 1]))[0]
+        torch.testing.assert_close(together[example], alone)
 
 
 def test_any_classifiers_probabilities_will_do() -> None:

@@ -1,0 +1,103 @@
+"""Draws of a posterior as a predictor that can be saved: what is kept is the posterior, and how it is drawn from."""
+
+import copy
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from stakes import likelihoods
+from stakes.errors import StakesError
+from stakes.networks.mlp import MLP
+from stakes.outcomes import MEMORY_BYTES, Footprint, Outcomes, Predictive, Predictor
+from stakes.posteriors import registry
+from stakes.posteriors.base import Draws, Posterior, require_samples
+
+
+class SampledPosterior(Predictor):
+    """``samples`` draws of a posterior, the same ones always; they are made when they are first needed.
+
+    >>> predictor = SampledPosterior(posterior, samples=100, seed=0)  # doctest: +SKIP
+    >>> SavedModel(predictor, utility).save("model")  # doctest: +SKIP
+    """
+
+    def __init__(self, posterior: Posterior, samples: int = 100, seed: int = 0) -> None:
+        require_samples(samples)
+        self.posterior, self.seed, self._samples = posterior, seed, samples
+        network = self._network_spec()
+        self.features, self.classes = network.get("inputs"), network.get("outputs")
+
+    @cached_property
+    def draws(self) -> Draws:
+        return self.posterior.draw(self._samples, self.seed)
+
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        """The number of draws; an ensemble has no more than it has members."""
+        return self.draws.samples
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.draws.device
+
+    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+        return self.draws.outcomes(x, first, last)
+
+    def footprint(self, x: Tensor) -> Footprint:
+        return self.draws.footprint(x)
+
+    def __call__(self, x: Tensor, memory: int = MEMORY_BYTES) -> Predictive:
+        return self.draws(x, memory)
+
+    def double(self) -> Self:
+        """The same in double precision: then a row's prediction does not depend on the rows beside it."""
+        return type(self)(copy.deepcopy(self.posterior).double(), self._samples, self.seed)
+
+    def spec(self) -> dict[str, Any]:
+        likelihood = self.posterior.likelihood
+        if type(likelihoods.from_spec(likelihood.spec())) is not type(likelihood):
+            raise StakesError(
+                f"a {type(likelihood).__name__} cannot be saved: its spec describes another likelihood; override `spec`"
+            )
+        return {
+            "posterior": self.posterior.spec(),
+            "network": self._network_spec(),
+            "likelihood": likelihood.spec(),
+            "samples": self._samples,
+            "seed": self.seed,
+        }
+
+    def _network_spec(self) -> dict[str, Any]:
+        network = self.posterior.network
+        if isinstance(network, MLP) and type(network) is MLP:  # not a subclass, which may compute something else
+            return network.spec()
+        return {"kind": "custom", "class": type(network).__name__}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.posterior.state_dict()
+
+    @classmethod
+    def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
+        settings = dict(spec["network"])
+        kind = settings.pop("kind")
+        if network is None and kind != "mlp":
+            raise StakesError(
+                f"the network is a {settings.get('class', kind)!r}, which stakes cannot build: "
+                "pass network=, one of the same architecture"
+            )
+        samples, seed = spec["samples"], spec["seed"]
+        if not (type(samples) is int and samples >= 1 and type(seed) is int):
+            raise StakesError(f"damaged, expected numbers of samples and seed, but got {samples!r} and {seed!r}")
+
+        def make() -> nn.Module:
+            return copy.deepcopy(network) if network is not None else MLP(**settings)
+
+        posterior = registry.build(spec["posterior"], make, likelihoods.from_spec(spec["likelihood"]), seed=0)
+        posterior.load_state_dict(dict(tensors))
+        return cls(posterior.eval(), samples, seed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the draws, which are made again: they may hold functions that cannot be pickled."""
+        return {key: value for key, value in self.__dict__.items() if key != "draws"}

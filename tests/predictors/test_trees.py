@@ -1,0 +1,183 @@
+"""Boosted trees as arrays: scikit-learn's own predictions are the judge, and damaged arrays are refused."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from stakes import StakesError
+from stakes.predictors import BoostedTrees
+from stakes.predictors import trees as module
+from stakes.seeds import derive
+from stakes.training.examples import TensorExamples
+
+
+def examples(
+    rows: int, classes: int = 3, *, missing: float = 0.0, seed: int = 0, dtype: Any = np.float32
+) -> TensorExamples:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 4)).astype(dtype)
+    noisy = x[:, 0] * x[:, 1] + x[:, 2] + generator.normal(size=rows)
+    labels = np.digitize(noisy, np.linspace(-1, 1, classes + 1)[1:-1]).astype(np.int64)
+    x[generator.random(x.shape) < missing] = np.nan
+    return TensorExamples(torch.from_numpy(x), torch.from_numpy(labels))
+
+
+def sklearn_model(train: TensorExamples, validation: TensorExamples | None, seed: int) -> Any:
+    model = HistGradientBoostingClassifier(
+        random_state=derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=500
+    )
+    held_out = {} if validation is None else {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
+    return model.fit(train.x.numpy(), train.labels.numpy(), **held_out)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_predicts_as_scikit_learn(classes: int, missing: float, dtype: Any) -> None:
+    parts = [examples(300, classes, missing=missing, seed=seed, dtype=dtype) for seed in range(3)]
+    trees = BoostedTrees.fit(parts[0], parts[1], classes, seed=7)
+    x = torch.cat([parts[2].x, torch.tensor([[np.inf, -np.inf, 0, 1], [np.nan] * 4], dtype=parts[2].x.dtype)])
+    theirs = sklearn_model(parts[0], parts[1], 7).predict_proba(x.numpy())
+    np.testing.assert_allclose(trees.probs(x.numpy()), theirs, rtol=0, atol=1e-12)
+    predictive = trees(x)
+    assert predictive.samples == 1
+    assert predictive.mean_probs().dtype == x.dtype
+    np.testing.assert_array_equal(predictive.mean_probs(), theirs.astype(dtype))
+
+
+def test_only_missing_values_tell() -> None:
+    """All that is not missing goes left: scikit-learn stores an infinite threshold then."""
+    generator = np.random.default_rng(0)
+    x = np.where(generator.random((200, 1)) < 0.5, np.nan, 1.0)
+    train = TensorExamples(torch.from_numpy(x), torch.from_numpy(np.isnan(x[:, 0]).astype(np.int64)))
+    trees = BoostedTrees.fit(train, None, 2, seed=0)
+    rows = np.array([[1.0], [np.nan], [1e300], [-np.inf], [np.inf]])
+    np.testing.assert_allclose(trees.probs(rows), sklearn_model(train, None, 0).predict_proba(rows), atol=1e-12)
+
+
+def test_a_class_that_never_occurs_has_probability_0() -> None:
+    train, validation = examples(200), examples(60, seed=1)
+    shifted = torch.tensor([0, 2, 3])[train.labels]  # class 1 of 4 is absent in training, not in validation
+    trees = BoostedTrees.fit(TensorExamples(train.x, shifted), validation, 4, seed=0)
+    probs = trees.probs(validation.x.numpy())
+    assert (probs[:, 1] == 0).all()
+    np.testing.assert_allclose(probs.sum(1), 1)
+    two = BoostedTrees.fit(TensorExamples(train.x, shifted.clamp(min=2)), None, 4, seed=0).probs(train.x.numpy())
+    assert (two[:, :2] == 0).all()
+    assert (two[:, 2:].argmax(1) == shifted.clamp(min=2).numpy() - 2).mean() > 0.9
+
+
+def test_one_class_is_refused() -> None:
+    with pytest.raises(StakesError, match="at least 2 of 3 classes"):
+        BoostedTrees.fit(TensorExamples(torch.randn(5, 2), torch.ones(5, dtype=torch.int64)), None, 3, seed=0)
+
+
+def test_weights_are_used() -> None:
+    parts = [examples(200, 2, seed=seed) for seed in range(2)]
+    weights = [torch.where(part.labels == 1, 9.0, 1.0) for part in parts]
+    weighted = [TensorExamples(part.x, part.labels, weight) for part, weight in zip(parts, weights, strict=True)]
+    probs = BoostedTrees.fit(weighted[0], weighted[1], 2, seed=0).probs(parts[1].x.numpy())
+    theirs = HistGradientBoostingClassifier(random_state=0, early_stopping=True, max_iter=500)
+    (x, y), (held_x, held_y) = ((part.x.numpy(), part.labels.numpy()) for part in parts)
+    theirs.fit(x, y, weights[0].numpy(), X_val=held_x, y_val=held_y, sample_weight_val=weights[1].numpy())
+    np.testing.assert_allclose(probs, theirs.predict_proba(held_x), atol=1e-12)
+    assert probs[:, 1].mean() > BoostedTrees.fit(*parts, 2, seed=0).probs(held_x)[:, 1].mean() + 0.1
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+    trees = BoostedTrees.fit(examples(200), examples(50, seed=1), 3, seed=0)
+    x = examples(50, seed=2, missing=0.2).x
+    together = trees(x).mean_probs()
+    assert torch.equal(torch.cat([trees(row).mean_probs() for row in x.split(1)]), together)
+    with pytest.raises(StakesError, match="rows of 4 features"):
+        trees(torch.zeros(2, 5)).mean_probs()
+
+
+def test_other_ways_to_store_trees_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(model: Any, known: torch.Tensor) -> dict[str, torch.Tensor]:
+        arrays = original(model, known)
+        return arrays | {"baseline": arrays["baseline"] + torch.tensor([0.0, 0.0, 1e-4])}
+
+    original = module._arrays
+    monkeypatch.setattr(module, "_arrays", shifted)
+    with pytest.raises(StakesError, match="scikit-learn"):
+        BoostedTrees.fit(examples(100), None, 3, seed=0)
+
+
+def test_comes_back_as_it_was() -> None:
+    trees = BoostedTrees.fit(examples(200), examples(50, seed=1), 3, seed=0)
+    again = BoostedTrees.load(trees.spec(), trees.state_dict())
+    x = examples(40, seed=3).x
+    assert torch.equal(again(x).mean_probs(), trees(x).mean_probs())
+
+
+NAN, HUGE = float("nan"), 2**62
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "value", "words"),
+    [
+        ("left", 0, 0, "children"),  # a cycle of one
+        ("left", 1, 0, "children"),  # a cycle of two
+        ("left", 0, 2**40, "children"),
+        ("left", 0, -1, "children"),
+        ("right", 0, 1, "children"),  # both children the same
+        ("right", 0, HUGE, "children"),
+        ("leaf", 0, True, "children"),  # the rest of the tree has no parent
+        ("feature", 0, 4, "features below 4"),
+        ("feature", 0, -1, "features below 4"),
+        ("threshold", 0, NAN, "finite"),
+        ("threshold", 0, float("inf"), "finite"),
+        ("value", -1, NAN, "finite"),
+        ("baseline", 0, NAN, "finite"),
+        ("start", 0, 1, "follow"),
+        ("start", 1, 0, "follow"),
+        ("start", -1, HUGE, "follow"),
+        ("start", 1, 2, "children"),  # inside the first tree
+        ("score", 0, 3, "scores 0 to 2"),
+        ("score", 0, -1, "scores 0 to 2"),
+        ("known", 0, False, "a score for each class"),
+    ],
+)
+def test_damaged_arrays_are_refused_in_one_line(name: str, position: int, value: Any, words: str) -> None:
+    trees = BoostedTrees.fit(examples(100), examples(50, seed=1), 3, seed=0)
+    arrays = {key: tensor.clone() for key, tensor in trees.state_dict().items()}
+    arrays[name][position] = value
+    with pytest.raises(StakesError, match=words) as caught:
+        BoostedTrees.load(trees.spec(), arrays)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_shapes_and_settings_are_refused() -> None:
+    trees = BoostedTrees.fit(examples(100), examples(50, seed=1), 3, seed=0)
+    spec, arrays = trees.spec(), trees.state_dict()
+    for name, tensor in arrays.items():
+        for other in (tensor[:-1], tensor[:0], tensor.unsqueeze(0), tensor.to(torch.float32), torch.tensor(1)):
+            with pytest.raises(StakesError, match="damaged"):
+                BoostedTrees.load(spec, arrays | {name: other})
+        with pytest.raises(StakesError, match="damaged"):
+            BoostedTrees.load(spec, {key: value for key, value in arrays.items() if key != name})
+    with pytest.raises(StakesError, match="damaged"):
+        BoostedTrees.load(spec, arrays | {"more": torch.zeros(1)})
+    for features in (1, 3.5, "many", None, True, [4]):
+        with pytest.raises(StakesError, match="damaged"):
+            BoostedTrees.load(spec | {"features": features}, arrays)
+
+
+@pytest.mark.slow
+def test_not_much_slower_than_scikit_learn() -> None:
+    from threadpoolctl import threadpool_limits
+
+    train, x = examples(3000), examples(100_000, seed=1).x.numpy()
+    trees, model = BoostedTrees.fit(train, examples(500, seed=2), 3, 0), sklearn_model(train, examples(500, seed=2), 0)
+    with threadpool_limits(1):
+        seconds = []
+        for predict in (model.predict_proba, trees.probs):
+            start = time.perf_counter()
+            predict(x)
+            seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 3 * seconds[0], seconds

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from stakes import StakesError
+from stakes.calibration import Temperature, calibrators
+from stakes.outcomes import Outcomes
+
+
+def overconfident(count: int, sharpness: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities that say too much by a known power, and labels drawn from the true ones."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(count, 4, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    return (sharpness * logits).softmax(-1), labels
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0])
+def test_the_temperature_is_what_scipy_finds_and_what_was_put_in(sharpness: float) -> None:
+    probs, labels = overconfident(20_000, sharpness)
+    found = Temperature.fit(Outcomes(probs), labels).temperature
+    table = probs.numpy()
+
+    def nll(log_temperature: float) -> float:
+        powered = table ** np.exp(-log_temperature)
+        return -np.log((powered / powered.sum(1, keepdims=True))[np.arange(len(labels)), labels]).mean()
+
+    best = minimize_scalar(nll, bounds=(-2, 2), method="bounded", options={"xatol": 1e-9})
+    assert found == pytest.approx(np.exp(best.x), rel=1e-4)
+    assert found == pytest.approx(sharpness, rel=0.05)
+
+
+def test_a_temperature_keeps_the_order_of_outcomes_and_sums_to_one() -> None:
+    probs, labels = overconfident(50, 3.0)
+    cooled = Temperature.fit(Outcomes(probs), labels)(Outcomes(probs)).weights
+    assert torch.equal(cooled.argsort(-1), probs.argsort(-1))
+    torch.testing.assert_close(cooled.sum(-1), torch.ones(50, dtype=torch.float64))
+
+
+def test_rows_that_are_all_right_do_not_ask_for_infinity() -> None:
+    probs, _ = overconfident(50, 1.0)
+    assert 0 < Temperature.fit(Outcomes(probs), probs.argmax(-1)).temperature < 1
+    certain = torch.eye(3).double()
+    assert Temperature.fit(Outcomes(certain), torch.tensor([0, 1, 2])).temperature > 0
+
+
+def test_nonsense_is_refused_and_settings_bring_it_back() -> None:
+    with pytest.raises(StakesError, match="above 0"):
+        Temperature(0.0)
+    with pytest.raises(StakesError, match="a class for each"):
+        Temperature.fit(Outcomes(torch.ones(2, 2) / 2), torch.tensor([0]))
+    assert calibrators["temperature"](**Temperature(1.5).settings()) == Temperature(1.5)
