@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.timing import Claim
 from stakes.decisions import decide
-from stakes.evaluation.metrics import paired_difference, utilities
+from stakes.evaluation.metrics import paired_difference
 from stakes.objectives import LossCalibrated
 from stakes.paper.digits.data import FILES
 from stakes.paper.digits.experiment import Digits, noisy_digits, paper_utility
@@ -32,7 +32,7 @@ def measure() -> list[Claim]:
         )
         models = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
         probs = [predict(posterior, test.x, 10, seed) for seed, (posterior, _) in zip(SEEDS, models, strict=True)]
-        worth[refresh] = np.array([utilities(decide(p, utility), test.labels, utility) for p in probs])
+        worth[refresh] = np.array([utility.realised(decide(p, utility).choice, test.labels) for p in probs])
     gap = paired_difference(worth["running"], worth["step"], seed=0)
     what = f'test utility of refresh="running", digits, {len(SEEDS)} seeds: upper end of the 95 % interval'
     return [Claim(f"{what} ({gap.mean:+.4f}, {gap.low:+.4f} to {gap.high:+.4f})", 'refresh="step"', gap.high, ">= 0")]

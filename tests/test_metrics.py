@@ -44,10 +44,10 @@ def test_utility_from_counts_is_the_mean_of_looked_up_utilities(pairs: list[tupl
     choice, labels = np.array(pairs).T
     counts = confusion_counts(choice, labels, REFER)
     looked_up = [REFER.values[h, c] for h, c in pairs]
-    assert metrics.realised_utility(counts, REFER) == pytest.approx(np.mean(looked_up))
+    assert REFER.mean_utility(counts) == pytest.approx(np.mean(looked_up))
     oracle = np.mean([max(REFER.values[:, c]) for _, c in pairs])
-    assert metrics.regret(counts, REFER) == pytest.approx(oracle - np.mean(looked_up))
-    assert metrics.regret(counts, REFER) >= -1e-12
+    assert REFER.mean_regret(counts) == pytest.approx(oracle - np.mean(looked_up))
+    assert REFER.mean_regret(counts) >= -1e-12
 
 
 def test_counts_add_up_over_batches_and_middle_axes() -> None:
@@ -95,9 +95,9 @@ def test_probabilities_that_are_meant_are_calibrated() -> None:
 def test_claims_meet_reality_when_probabilities_are_right() -> None:
     probs, labels = sample(20000)
     decisions = decide(probs, SQUARE)
-    realised = metrics.utilities(decisions, torch.tensor(labels), SQUARE)
+    realised = SQUARE.realised(decisions.choice, labels)
     error = realised.std() / len(realised) ** 0.5
-    assert metrics.claimed_utility(decisions) == pytest.approx(realised.mean(), abs=4 * error)
+    assert float(decisions.expected_utility.mean()) == pytest.approx(realised.mean(), abs=4 * error)
 
 
 def test_utilities_of_a_table_for_each_example() -> None:
@@ -106,7 +106,7 @@ def test_utilities_of_a_table_for_each_example() -> None:
     probs, labels = sample(5)
     decisions = decide(probs, utility)
     expected = [tables[i, int(decisions.choice[i]), labels[i]] for i in range(5)]
-    np.testing.assert_allclose(metrics.utilities(decisions, torch.tensor(labels), utility), expected)
+    np.testing.assert_allclose(utility.realised(decisions.choice, labels), expected)
 
 
 # Intervals -----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_logits_and_tables_for_each_example_are_refused() -> None:
         metrics.reliability(np.random.default_rng(0).normal(size=(5, 3)), np.zeros(5, dtype=int))
     each = TableUtility(np.zeros((5, 2, 3)), ("x", "y"), tuple(NAMES))
     with pytest.raises(StakesError, match="one table for all"):
-        metrics.realised_utility(np.ones((2, 3), dtype=int), each)
+        each.mean_utility(np.ones((2, 3), dtype=int))
 
 
 def test_ratios_of_sums_have_the_interval_that_scipy_gives() -> None:

@@ -1,3 +1,6 @@
+import inspect
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -7,7 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from stakes import DecisionClassifier, StakesError, Utility
+from stakes import MLP, DecisionClassifier, MCDropout, StakesError, Training, Utility, families
+from stakes.predictors import BoostedTrees, SampledPosterior
+from stakes.tables.models import Recipe
 
 # scikit-learn marks its own minibatch estimators (SGDClassifier, Perceptron, MiniBatchKMeans) the same way.
 EXPECTED_FAILURES = {
@@ -77,19 +82,80 @@ def test_a_clone_with_the_same_seed_is_the_same_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"posterior": "ensemble"}, {"posterior": "mean_field"}, {"model": "noise", "label_noise": "learnt"}]
+    "settings",
+    [
+        {"posterior": "ensemble"},
+        {"posterior": {"family": "ensemble", "members": 2}},
+        {"posterior": "mean_field"},
+        {"model": "noise", "label_noise": "learnt"},
+        {"model": "boosting"},
+    ],
 )
 def test_other_posteriors_and_models(settings: dict) -> None:
     x, y = load_iris(return_X_y=True)
     assert DecisionClassifier(epochs=60, random_state=0, **settings).fit(x, y).score(x, y) > 0.9
 
 
-def test_weights_move_decisions() -> None:
+@families.register("test_sklearn dropout")
+class OwnFamily(MCDropout):
+    """A user's own."""
+
+
+def test_a_registered_family_runs_by_its_name() -> None:
+    x, y = load_iris(return_X_y=True)
+    settings = {"epochs": 3, "samples": 5, "random_state": 0}
+    model = DecisionClassifier(posterior="test_sklearn dropout", **settings).fit(x, y)
+    assert type(model.predictor_.posterior) is OwnFamily
+    np.testing.assert_array_equal(model.predict_proba(x), DecisionClassifier(**settings).fit(x, y).predict_proba(x))
+    with pytest.raises(StakesError, match="'absent'"):
+        DecisionClassifier(posterior="absent").fit(x, y)
+
+
+def test_boosting_is_a_model_like_the_others() -> None:
+    x, y = cancer()
+    model = DecisionClassifier(Utility.from_costs(COSTS), model="boosting", random_state=0).fit(x, y)
+    assert isinstance(model.predictor_, BoostedTrees)
+    probs = model.predict_proba(x)
+    np.testing.assert_allclose(np.concatenate([model.predict_proba(row[None]) for row in x[:20]]), probs[:20])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(x), probs)
+    again = clone(model).fit(x, y)
+    np.testing.assert_array_equal(again.predict_proba(x), probs)
+
+
+def test_a_fitted_estimator_that_has_decided_can_be_pickled() -> None:
+    x, y = load_iris(return_X_y=True)
+    model = DecisionClassifier(epochs=2, samples=5, random_state=0).fit(x, y)
+    probs = model.predict_proba(x)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(x), probs)
+
+
+def test_the_members_of_an_ensemble_have_no_dropout() -> None:
+    x, y = load_iris(return_X_y=True)
+    model = DecisionClassifier(posterior="ensemble", dropout=0.4, epochs=1, random_state=0).fit(x, y)
+    assert isinstance(model.predictor_, SampledPosterior)
+    assert [member.settings["dropout"] for member in model.predictor_.posterior.members] == [0.0] * 5
+
+
+def test_defaults_are_those_of_the_recipe() -> None:
+    defaults = {name: value.default for name, value in inspect.signature(DecisionClassifier).parameters.items()}
+    recipe, training = Recipe(), Training()
+    for name in ("hidden", "dropout", "samples"):
+        assert defaults[name] == getattr(recipe, name)
+    for name in ("epochs", "batch_size", "learning_rate", "patience"):
+        assert defaults[name] == getattr(training, name)
+    assert {"family": defaults["posterior"]} == recipe.posterior
+    network = MLP(3, 2).settings
+    assert (tuple(network["hidden"]), network["dropout"]) == (recipe.hidden, recipe.dropout)
+
+
+@pytest.mark.parametrize("model", ["calibrated", "boosting"])
+def test_weights_move_decisions(model: str) -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(400, 1))
     y = (x[:, 0] + generator.normal(size=400) > 0).astype(int)
-    even = DecisionClassifier(epochs=30, random_state=0).fit(x, y)
-    heavy = DecisionClassifier(epochs=30, random_state=0).fit(x, y, sample_weight=np.where(y == 1, 9.0, 1.0))
+    even = DecisionClassifier(model=model, epochs=30, random_state=0).fit(x, y)
+    weights = np.where(y == 1, 9.0, 1.0)
+    heavy = DecisionClassifier(model=model, epochs=30, random_state=0).fit(x, y, sample_weight=weights)
     assert heavy.predict(x).mean() > even.predict(x).mean() + 0.1
 
 

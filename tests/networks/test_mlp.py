@@ -21,6 +21,11 @@ def test_its_spec_makes_it_again() -> None:
     assert str(MLP(**spec)) == str(MLP(4, 2, (8, 8), 0.3, "gelu"))
 
 
+def test_some_of_its_layers_are_a_network() -> None:
+    network, x = MLP(4, 2, hidden=(8,), dropout=0.0), torch.randn(3, 4)
+    assert torch.equal(network[-1](network[:-1](x)), network(x))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -10,8 +10,7 @@ import torch
 from rich.console import Console
 
 from stakes import Utility
-from stakes.cli.console import print_comparison, verdicts
-from stakes.cli.progress import fits_progress
+from stakes.cli.terminal import fits_progress, print_comparison, verdicts
 from stakes.evaluation.comparison import Comparison, Predictions, compare, score
 from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch

@@ -1,5 +1,6 @@
 """`stakes decide`: a decision for every row, in order, always the same."""
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import torch
 from patient_tables import ACTIONS, HEADER, patient_rows, write_csv
 
 from stakes import SavedModel
-from stakes.tables.decide import decide_table
+from stakes.tables.decide import Decider, decide_table
 
 COLUMNS = ["decision", "expected_utility", "margin", "p_Healthy", "p_Mild", "p_Severe"]
 
@@ -147,7 +148,7 @@ def test_small_and_large_utilities_keep_their_digits(run_folder: Path, patients:
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from stakes.tables.decide import decide_table
+from stakes.tables.decide import Decider, decide_table
 decide_table(*map(Path, sys.argv[1:]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -165,3 +166,19 @@ def test_memory_does_not_grow_with_the_table(run_folder: Path, tmp_path: Path, s
         command = [sys.executable, "-c", MEASURE, run_folder, data, tmp_path / f"out{suffix}"]
         peaks[copies] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert peaks[200] < 1.1 * peaks[50]
+
+
+def test_a_decider_can_be_pickled_and_decides_as_the_command(
+    stakes: Callable[..., Any], run_folder: Path, patients: Path, tmp_path: Path
+) -> None:
+    """As Ray Data, Spark and Dask use it: built once, sent to workers, called with one frame after another."""
+    stakes("decide", run_folder, patients, "--out", tmp_path / "decisions.parquet")
+    decider, rows = Decider(run_folder), pd.read_csv(patients)
+    first = decider(rows)
+    again = pickle.loads(pickle.dumps(decider))
+    parts = pd.concat([again(rows.iloc[50:]), again(rows.iloc[:50])]).loc[rows.index]
+    written = pd.read_parquet(tmp_path / "decisions.parquet")
+    assert list(written.columns) == list(first.columns) == decider.columns
+    for other in (first, parts):
+        assert other["decision"].tolist() == written["decision"].tolist()
+        np.testing.assert_allclose(other.drop(columns="decision"), written.drop(columns="decision"), atol=2e-5)

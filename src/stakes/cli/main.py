@@ -204,7 +204,7 @@ def decide(
     Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
     decision) and p_OUTCOME for every outcome. DATA needs no target column.
     """
-    from stakes.cli.progress import counter
+    from stakes.cli.terminal import counter
     from stakes.tables.arguments import split
     from stakes.tables.decide import decide_table
 
@@ -261,8 +261,7 @@ def demo(
 def _run(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
-    from stakes.cli.console import print_comparison
-    from stakes.cli.progress import fits_progress
+    from stakes.cli.terminal import fits_progress, print_comparison
     from stakes.report.page import write_page
     from stakes.tables.fit import PreparedTable, fit_table
     from stakes.tables.run import RunFolder

@@ -88,16 +88,16 @@ def score(predictions: Predictions, labels: Tensor, utility: TableUtility) -> li
     for rule in RULES:
         decisions = decide(probs, utility, rule)
         counts = metrics.confusion_counts(decisions.choice, labels, utility)
-        mean = metrics.realised_utility(counts, utility)
+        mean = utility.mean_utility(counts)
         scores = {
             "utility": mean,
             "cost": utility.cost_of(mean),
-            "regret": metrics.regret(counts, utility),
-            "claimed_utility": metrics.claimed_utility(decisions),
+            "regret": utility.mean_regret(counts),
+            "claimed_utility": float(decisions.expected_utility.double().mean()),
             "accuracy": metrics.accuracy(counts, utility),
             **calibration,
         }
-        utilities = metrics.utilities(decisions, labels, utility)
+        utilities = utility.realised(decisions.choice, labels)
         scored.append(Scored(predictions, rule, decisions.choice, decisions.margin, utilities, counts, scores))
     return scored
 

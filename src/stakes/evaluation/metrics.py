@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from stakes import seeds
-from stakes.decisions import Decisions
 from stakes.errors import StakesError
 from stakes.outcomes import Outcomes
 from stakes.utility.table import Counts, TableUtility
@@ -33,20 +32,10 @@ def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, uti
     return np.bincount(flat, minlength=decisions * outcomes).reshape(decisions, outcomes)
 
 
-def realised_utility(counts: Counts, utility: TableUtility) -> float:
-    """The mean utility of the decisions, from how often each met each outcome."""
-    return utility.mean_utility(counts)
-
-
 def accuracy(counts: Counts, utility: TableUtility) -> float:
     """The share of decisions that were the right one for the outcome (`Utility.best_response`)."""
     right = counts[utility.best_response, np.arange(counts.shape[1])]
     return float(right.sum() / counts.sum())
-
-
-def regret(counts: Counts, utility: TableUtility) -> float:
-    """How much less the decisions were worth, on average, than those of an oracle that knows the outcome."""
-    return utility.mean_regret(counts)
 
 
 def recall(counts: Counts, utility: TableUtility) -> NDArray[np.float64]:
@@ -109,19 +98,6 @@ def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliabil
     used = counts > 0
     totals = [np.bincount(place, weights=values, minlength=bins)[used] for values in (confidence, right)]
     return Reliability(totals[0] / counts[used], totals[1] / counts[used], counts[used] / len(true))
-
-
-# From decisions ------------------------------------------------------------------------------------
-
-
-def utilities(decisions: Decisions, labels: Tensor, utility: TableUtility) -> NDArray[np.float64]:
-    """(B, ...) what each decision turned out to be worth."""
-    return utility.realised(_integers(decisions.choice), _integers(labels))
-
-
-def claimed_utility(decisions: Decisions) -> float:
-    """What the model expected its decisions to be worth, on average; hold it against what they were."""
-    return float(decisions.expected_utility.double().mean())
 
 
 # Intervals -----------------------------------------------------------------------------------------

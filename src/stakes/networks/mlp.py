@@ -51,6 +51,10 @@ class MLP(nn.Sequential):
             "activation": activation,
         }
 
+    def __getitem__(self, index: slice | int) -> nn.Module:
+        """A layer; or some of them, as a plain nn.Sequential: they are not an MLP."""
+        return nn.Sequential(*list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
+
     def spec(self) -> dict[str, Any]:
         """Its kind and settings in JSON types."""
         return {"kind": "mlp", **self.settings}

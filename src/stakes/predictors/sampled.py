@@ -56,15 +56,10 @@ class SampledPosterior(Predictor):
         return type(self)(copy.deepcopy(self.posterior).double(), self._samples, self.seed)
 
     def spec(self) -> dict[str, Any]:
-        likelihood = self.posterior.likelihood
-        if type(likelihoods.from_spec(likelihood.spec())) is not type(likelihood):
-            raise StakesError(
-                f"a {type(likelihood).__name__} cannot be saved: its spec describes another likelihood; override `spec`"
-            )
         return {
             "posterior": self.posterior.spec(),
             "network": self._network_spec(),
-            "likelihood": likelihood.spec(),
+            "likelihood": self.posterior.likelihood.spec(),
             "samples": self._samples,
             "seed": self.seed,
         }

@@ -196,11 +196,11 @@ def _scores(counts: NDArray[np.int64]) -> Row:
     iou = np.nan_to_num(metrics.iou(total, utility))
     hits, unions = metrics.overlaps(counts, utility)  # (images, C) each
     return {
-        "utility": metrics.realised_utility(total, utility),
+        "utility": utility.mean_utility(total),
         "accuracy": metrics.accuracy(total, utility),
         "iou": iou.round(6).tolist(),
         "mean_iou": float(iou.mean()),
-        "image_utilities": [round(metrics.realised_utility(image, utility), 5) for image in counts],
+        "image_utilities": [round(utility.mean_utility(image), 5) for image in counts],
         "image_hits": hits.tolist(),
         "image_unions": unions.tolist(),
         "confusion": total.tolist(),

@@ -1,4 +1,4 @@
-"""The progress of long work on stderr: something that moves on a terminal, plain lines elsewhere."""
+"""What the terminal shows: a comparison on stdout; progress on stderr, as bars on a terminal, else as lines."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -6,11 +6,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
+from stakes.evaluation.comparison import Comparison
+from stakes.report.words import RULE_NAMES, VERDICTS, Verdict, bracketed, interval, number, verdict
 from stakes.tables.fit import Event, Listener
 from stakes.tables.task import Fit, TableTask
 from stakes.training.config import Epoch
+from stakes.utility import Utility
 
+_FULL_WIDTH = 150
 _WORDS = {"found": "done before", "done": "done"}
 
 
@@ -31,9 +39,6 @@ def _line(fit: Fit, event: Event) -> None:
 
 @contextmanager
 def _bars(task: TableTask) -> Iterator[Listener]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     count = len(task.fits())
@@ -82,3 +87,40 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
 
 def _name(fit: Fit) -> str:
     return f"{fit.model}, seed {fit.seed}"
+
+
+def print_comparison(comparison: Comparison, utility: Utility, console: Console) -> None:
+    """A row for each model and rule, then which was chosen and why."""
+    if not console.is_terminal:
+        console.width = max(console.width, _FULL_WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for heading in ("model", "decides by"):
+        table.add_column(heading)
+    unit, against = escape(bracketed(utility)), f"against {comparison.reference} (95 %)"
+    for heading in ("utility (95 %)", f"cost{unit}", "accuracy", "NLL", "ECE", against):
+        table.add_column(heading, justify="right", overflow="fold")
+    for row in comparison.rows:
+        table.add_row(
+            row.model,
+            RULE_NAMES[row.rule],
+            interval(row.utility),
+            number(row.cost),
+            *(f"{value:.3f}" for value in (row.accuracy, row.nll, row.ece)),
+            "" if row.difference is None else interval(row.difference, sign=True),
+            style="bold" if comparison.is_chosen(row) else "",
+        )
+    console.print(table)
+    chosen = f"[bold]{comparison.chosen}[/bold], deciding by {RULE_NAMES['optimal']}"
+    console.print(f"\nChosen: {chosen}, {escape(comparison.why)}.", soft_wrap=True)
+    console.print(verdicts(comparison), soft_wrap=True)
+
+
+def verdicts(comparison: Comparison) -> str:
+    """In words, which rows are beyond chance better or worse than the reference, and which are not."""
+    groups: dict[Verdict, list[str]] = {kind: [] for kind in VERDICTS}
+    for row in comparison.rows:
+        if row.difference is not None:
+            rule = "" if row.rule == "optimal" else f" ({RULE_NAMES[row.rule]})"
+            groups[verdict(row.difference)].append(f"{row.model}{rule}")
+    parts = [f"{VERDICTS[kind].label}: {', '.join(names)}" for kind, names in groups.items() if names]
+    return f"Against {comparison.reference}, deciding by {RULE_NAMES['optimal']}: {'; '.join(parts)}."
