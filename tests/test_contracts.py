@@ -62,6 +62,7 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "calibrated, running": lambda: LossCalibrated(UTILITY, refresh="running"),
 }
 
+pytestmark = pytest.mark.filterwarnings("ignore:members of the ensemble are random in training")
 inputs = pytest.mark.parametrize("kind", INPUTS)
 posteriors = pytest.mark.parametrize("family", POSTERIORS)
 objectives = pytest.mark.parametrize("goal", OBJECTIVES)

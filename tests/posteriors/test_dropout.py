@@ -1,3 +1,4 @@
+import copy
 import itertools
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stakes import MCDropout, StakesError, StakesWarning
+from stakes import Categorical, MCDropout, StakesError, StakesWarning
 from stakes.posteriors.dropout import DropoutDraws
 
 
@@ -42,11 +43,11 @@ def test_the_mean_of_masks_shared_by_all_examples_is_right_and_leaves_no_trace()
     network, x = small(), torch.randn(5, 2)
     posterior = MCDropout(network).train()
     torch.manual_seed(1)
-    means = torch.stack([posterior.mean_probs(x, 50) for _ in range(80)])
+    means = torch.stack([posterior.mixture(x, 50).weights for _ in range(80)])
     error = means.std(0) / 80**0.5
     assert ((means.mean(0) - enumerated_mean(network, x, 0.3)).abs() < 4.5 * error).all()
     twins = torch.stack([x[0], x[0]])
-    first, second = posterior.mean_probs(twins, 3)
+    first, second = posterior.mixture(twins, 3).weights
     torch.testing.assert_close(first, second)
     assert all("forward" not in vars(layer) for layer in network.modules())
     assert posterior.training
@@ -96,8 +97,8 @@ LAYERS = [
 def test_frozen_masks_have_the_moments_of_the_layer_itself(layer: nn.Module, shape: tuple[int, ...]) -> None:
     network = Probe(layer)
     x = torch.full((1, *shape[1:]), 0.7)
-    draws = DropoutDraws(network, _Identity(), 4000, seed=0)
-    ours = draws.log_probs(x, 0, 4000)[:, 0]  # (S, ...)
+    draws = DropoutDraws(network, Categorical(), 4000, seed=0)
+    ours = draws.outputs(x, 0, 4000)[:, 0]  # (S, ...)
     layer.train()
     torch.manual_seed(0)
     theirs = torch.stack([layer(x)[0] for _ in range(4000)])
@@ -106,11 +107,6 @@ def test_frozen_masks_have_the_moments_of_the_layer_itself(layer: nn.Module, sha
     assert float(ours.var(0).mean()) == pytest.approx(float(theirs.var(0).mean()), rel=0.1)
     if isinstance(layer, nn.Dropout2d):  # whole channels are dropped
         assert (ours.flatten(2).std(-1) == 0).all()
-
-
-class _Identity(nn.Module):
-    def outcome_log_probs(self, logits: Tensor) -> Tensor:
-        return logits
 
 
 class Skip(nn.Module):
@@ -138,7 +134,12 @@ class Skip(nn.Module):
 
 def test_the_loop_for_networks_that_vmap_cannot_run_gives_the_same_answer() -> None:
     x = torch.randn(2, 3, 8, 8)
-    smooth, rough = (MCDropout(Skip(in_place)).draw(5, seed=3)(x).log_probs() for in_place in (False, True))
+    smooth = MCDropout(Skip()).draw(5, seed=3)(x).log_probs()
+    draws = MCDropout(Skip(in_place=True)).draw(5, seed=3)
+    with pytest.warns(StakesWarning, match="one by one") as caught:
+        rough = draws(x, memory=1).log_probs()
+    assert len(caught) == 1
+    draws(x).mean_probs()  # it is said once
     assert smooth.shape == (5, 2, 8, 8, 4)
     torch.testing.assert_close(smooth, rough)
 
@@ -152,7 +153,7 @@ def test_a_layer_used_twice_has_two_masks() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.stack([self.dropout(x), self.dropout(x)], 1)
 
-    first, second = DropoutDraws(Twice(), _Identity(), 1, seed=0).log_probs(torch.ones(1, 40), 0, 1)[0, 0]
+    first, second = DropoutDraws(Twice(), Categorical(), 1, seed=0).outputs(torch.ones(1, 40), 0, 1)[0, 0]
     assert not torch.equal(first, second)
 
 
@@ -179,18 +180,6 @@ def test_inputs_of_other_sizes_get_masks_of_their_own() -> None:
         assert draws(torch.randn(1, 3, size, size)).log_probs().shape == (3, 1, size, size, 4)
 
 
-def test_transformer_layers_do_not_slip_past_their_dropout() -> None:
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.5)
-    layer.self_attn.dropout = 0.0
-    network = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
-    for probs in (
-        MCDropout(network).draw(6, seed=0)(torch.randn(5, 4, 8)).log_probs().exp(),
-        MCDropout(network.eval()).log_probs(torch.randn(5, 4, 8), 6).exp(),
-    ):
-        assert (probs.std(0) > 1e-4).all()
-
-
 @pytest.mark.parametrize("network", [nn.Linear(2, 3), nn.Sequential(nn.Dropout(0.0), nn.Linear(2, 3))])
 def test_a_network_without_dropout_is_told_what_to_do(network: nn.Module) -> None:
     with pytest.raises(StakesError, match=r"nn.Dropout\(p\).*Ensemble"):
@@ -208,21 +197,6 @@ def test_dropout_that_is_never_called_is_found_out() -> None:
 
     with pytest.raises(StakesError, match="would all be equal"):
         MCDropout(Unused()).draw(3, 0)(torch.randn(1, 2)).mean_probs()
-
-
-def test_dropout_inside_a_recurrent_layer_is_warned_of() -> None:
-    class Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.gru = nn.GRU(2, 4, num_layers=2, dropout=0.3, batch_first=True)
-            self.dropout, self.out = nn.Dropout(0.5), nn.Linear(4, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.out(self.dropout(self.gru(x)[0][:, -1]))
-
-    with pytest.warns(StakesWarning, match="'gru'"):
-        posterior = MCDropout(Recurrent())
-    assert posterior.draw(4, 0)(torch.randn(5, 7, 2)).log_probs().shape == (4, 5, 3)
 
 
 def test_the_prior_is_the_papers_weight_decay() -> None:
@@ -248,7 +222,7 @@ def test_randomness_that_cannot_be_frozen_is_refused() -> None:
     for network in (Functional(), nn.Sequential(Always(), nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 3))):
         draws, x = MCDropout(network).draw(20, 0), torch.randn(2, 8)
         for _ in range(2):
-            with pytest.raises(StakesError, match="two answers"):
+            with pytest.raises(StakesError, match="also calls"):
                 draws(x).mean_probs()
 
 
@@ -257,3 +231,41 @@ def test_the_prior_follows_parameters_that_are_replaced() -> None:
     posterior = MCDropout(network)
     network.load_state_dict({key: torch.zeros_like(value) for key, value in network.state_dict().items()}, assign=True)
     assert posterior.kl().item() == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug of the network"), torch.OutOfMemoryError("out of memory")])
+def test_errors_of_a_network_are_no_reason_to_run_it_draw_by_draw(error: RuntimeError) -> None:
+    class Broken(nn.Module):
+        calls = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout = nn.Dropout(0.5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.device.type != "meta":
+                Broken.calls += 1
+                raise error
+            return self.dropout(x)
+
+    with pytest.raises(RuntimeError, match=str(error)):
+        MCDropout(Broken()).draw(5, 0)(torch.randn(3, 4)).mean_probs()
+    assert Broken.calls == 1
+
+
+def test_five_samples_in_training_update_batch_norm_as_five_passes_do() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 6), nn.BatchNorm1d(6))
+    x, looped = torch.randn(8, 4), copy.deepcopy(network).train()
+    torch.manual_seed(1)
+    sampled = MCDropout(network).train().outputs(x, 5)
+    torch.manual_seed(1)
+    torch.testing.assert_close(sampled, torch.stack([looped(x) for _ in range(5)]))
+    assert int(network[1].num_batches_tracked) == 5
+    for mine, theirs in zip(network.buffers(), looped.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_inputs_are_cast_to_the_precision_of_the_weights() -> None:
+    draws, x = MCDropout(small()).draw(4, 0), torch.randn(5, 2, dtype=torch.float64)
+    assert torch.equal(draws(x).log_probs(), draws(x.float()).log_probs())

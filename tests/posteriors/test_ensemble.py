@@ -1,10 +1,12 @@
 import copy
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from stakes import Ensemble, StakesError
+from stakes import Ensemble, StakesError, StakesWarning
 
 
 def members(count: int) -> list[nn.Module]:
@@ -42,7 +44,10 @@ def test_plain_networks_all_at_once_say_what_each_says(last: nn.Module, memory: 
     for network in networks:
         network(torch.randn(20, 2))  # so that each has statistics of its own
     x = torch.randn(7, 2)
-    draws, general = Ensemble(networks).draw(3, seed=1), Ensemble([Wrapped(net) for net in networks]).draw(3, seed=1)
+    with pytest.warns(StakesWarning, match="without that"):
+        draws = Ensemble(networks).draw(3, seed=1)
+    with pytest.warns(StakesWarning, match="without that"):
+        general = Ensemble([Wrapped(net) for net in networks]).draw(3, seed=1)
     assert draws._layers is not None
     assert general._layers is None
     torch.testing.assert_close(draws(x, memory).log_probs(), general(x).log_probs(), atol=1e-5, rtol=1e-5)
@@ -75,7 +80,8 @@ def test_the_prior_is_the_mean_over_members() -> None:
 
 def test_dropout_in_members_is_off_in_draws() -> None:
     networks = [nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3)) for _ in range(2)]
-    draws = Ensemble(networks).train().draw(2, 0)
+    with pytest.warns(StakesWarning, match="without that"):
+        draws = Ensemble(networks).train().draw(2, 0)
     x = torch.randn(3, 2)
     torch.testing.assert_close(draws(x).log_probs(), draws(x).log_probs())
 
@@ -107,3 +113,54 @@ def test_a_member_may_work_in_place_and_have_hooks() -> None:
     for networks in (members, hooked):
         expected = torch.stack([network(x.clone()).log_softmax(-1) for network in networks])
         torch.testing.assert_close(Ensemble(networks).draw(3, 0)(x.clone()).log_probs(), expected)
+
+
+class Shifted(nn.Module):
+    """A setting of its own that is no weight."""
+
+    def __init__(self, shift: object) -> None:
+        super().__init__()
+        self.out, self.shift = nn.Linear(4, 3), shift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(x + self.shift)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: nn.Sequential(nn.Linear(4, 6), nn.Softplus(beta=number), nn.Linear(6, 3)),
+        lambda number: nn.Sequential(nn.Linear(4, 6), nn.LeakyReLU(number / 5), nn.Linear(6, 3)),
+        lambda number: nn.Sequential(
+            nn.Unflatten(1, (1, 4)),
+            nn.Conv1d(1, 2, 2, dilation=number, padding=2),
+            nn.AdaptiveAvgPool1d(3),
+            nn.Flatten(),
+        ),
+        lambda number: Shifted(number),
+        lambda number: Shifted(torch.full((4,), float(number))),
+        lambda number: Shifted(np.float32(number)),
+    ],
+    ids=["softplus", "slope", "dilation", "number", "tensor", "numpy"],
+)
+def test_members_may_differ_in_more_than_their_weights(make: Callable[[int], nn.Module]) -> None:
+    torch.manual_seed(0)
+    networks, x = [make(number) for number in (1, 2, 3)], torch.randn(5, 4)
+    expected = torch.stack([network(x) for network in networks]).detach()
+    torch.testing.assert_close(Ensemble(networks).draw(3, seed=0).outputs(x, 0, 3), expected)
+    alike = Ensemble([make(2) for _ in range(3)]).draw(3, seed=0)
+    assert alike._members is None, "and run as one where they do not"
+
+
+def test_recurrent_members_run_as_they_are() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = nn.GRU(4, 3, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.gru(x)[0][:, -1]
+
+    networks, x = [Recurrent() for _ in range(3)], torch.randn(5, 2, 4)
+    expected = torch.stack([network(x) for network in networks]).detach()
+    torch.testing.assert_close(Ensemble(networks).draw(3, seed=0).outputs(x, 0, 3), expected)

@@ -1,23 +1,28 @@
 """The contract of a posterior, and of what is drawn from it."""
 
 import copy
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from stakes import seeds
-from stakes.errors import StakesError
+from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Categorical, Likelihood
-from stakes.outcomes import Outcomes, Predictor
+from stakes.outcomes import Footprint, Outcomes, Predictor
+from stakes.posteriors._sampling.masks import MaskLayout
+from stakes.posteriors._sampling.probe import Probe
 from stakes.registry import Registry
 
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
 KEPT_BYTES = 128 * 2**20
+KNOWN_SHAPES = 8  # of inputs, whose masks are kept
 
 families: Registry["Posterior"] = Registry("posterior")
 
@@ -101,40 +106,136 @@ class Draws(Predictor):
         return self.likelihood.outcomes(self.outputs(x, first, last))
 
 
-def over_draws(function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
-    """``function`` of every slice of ``stacked`` along its first axis, results stacked again.
+class Plan(NamedTuple):
+    """How inputs of one shape are drawn for."""
 
-    Under `torch.func.vmap` whatever does not depend on the draw is computed once, not S times. A
-    network that vmap cannot run (in-place sums, control flow on values, recurrent layers) is run draw
-    by draw: slower, and the same answer.
+    masks: "Stacks"
+    layouts: Mapping[str, MaskLayout]
+    footprint: Footprint
+
+
+class FrozenDraws(Draws):
+    """Draws of one frozen network, whose masks, or weights, differ from draw to draw.
+
+    What it has to know of inputs is found by a probe, at the first input of each shape.
     """
-    with slow_attention(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slower, as said
-        try:
-            return torch.func.vmap(function, randomness="different")(dict(stacked))
-        except RuntimeError:
-            count = len(next(iter(stacked.values())))
-            draws = [{key: value[s] for key, value in stacked.items()} for s in range(count)]
-            return torch.stack([function(draw) for draw in draws])
+
+    def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
+        self.samples = samples
+        weight = weight_like(network)
+        self.device, self.dtype = weight.device, weight.dtype
+        self.likelihood = copy.deepcopy(likelihood).eval()
+        self._network, self._seed = network, seed
+        self._over_draws = OverDraws()
+        self._plans: dict[tuple[torch.Size, torch.dtype], Plan] = {}
+        self._lock = threading.RLock()  # around a probe, and where weights are put into the network
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**vars(self), "_plans": {}}  # found again where it is needed
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
+
+    def footprint(self, x: Tensor) -> Footprint:
+        return self._plan(x).footprint
+
+    @abstractmethod
+    def _probe(self, x: Tensor) -> Probe:
+        """Probe the network, and refuse what draws cannot be made of."""
+
+    def _plan(self, x: Tensor) -> Plan:
+        x = x.to(self.device, self.dtype if x.is_floating_point() else None)
+        key = x.shape[1:], x.dtype
+        plan = self._plans.get(key)
+        if plan is None:
+            with self._lock:
+                shown = self._probe(x)
+            masks = Stacks(partial(self._masks, shown.layouts), self.samples)
+            plan = Plan(masks, shown.layouts, shown.footprint)
+            self._plans = {**dict([*self._plans.items()][1 - KNOWN_SHAPES :]), key: plan}
+        return plan
+
+    def _masks(self, layouts: Mapping[str, MaskLayout], draw: int) -> dict[str, Tensor]:
+        return {key: layout.draw(self._seed, key, draw, self.device) for key, layout in layouts.items()}
 
 
-def repeated(run: Callable[[], Tensor], samples: int) -> Tensor:
-    """``run`` with fresh randomness ``samples`` times, stacked."""
-    if samples == 1:
-        with slow_attention():
-            return run().unsqueeze(0)
-    return over_draws(lambda _: run(), {"draw": torch.empty(samples)})
+class OverDraws:
+    """Runs a function for every draw: at once under `torch.func.vmap`, where whatever does not depend on the draw is
+    computed once; or, if vmap cannot run the network (in-place sums, control flow on values, recurrent layers),
+    one by one: slower, and the same answer.
+    """
+
+    def __init__(self) -> None:
+        self.one_by_one = False
+
+    def __call__(self, function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
+        """``function`` of every slice of ``stacked`` along its first axis, results stacked again."""
+        reason = ""
+        if not self.one_by_one:
+            try:
+                with _without_performance_warnings():
+                    return torch.func.vmap(function, randomness="different")(dict(stacked))
+            except RuntimeError as error:
+                reason = str(error)
+                if not any(sign in reason for sign in _VMAP_CANNOT):
+                    raise
+        count = len(next(iter(stacked.values())))
+        draws = [{key: value[s] for key, value in stacked.items()} for s in range(count)]
+        results = torch.stack([function(draw) for draw in draws])
+        if not self.one_by_one:
+            self.one_by_one = True
+            warnings.warn(
+                "draws are computed one by one, which is slower and gives the same answer: torch.func.vmap cannot run "
+                f"this network ({reason.splitlines()[0][:120]})",
+                StakesWarning,
+                stacklevel=3,
+            )
+        return results
+
+    def repeat(self, network: nn.Module, x: Tensor, samples: int) -> Tensor:
+        """``network(x)`` with fresh randomness ``samples`` times, stacked."""
+        # Statistics that a pass updates (of batch norm, say) have to be updated by each; and recurrent layers draw
+        # their dropout only once under vmap, if their input is the same for all draws.
+        one_by_one = any(
+            isinstance(part, nn.RNNBase) or (part.training and any(True for _ in part.buffers(recurse=False)))
+            for part in network.modules()
+        )
+        if samples == 1 or one_by_one:
+            return torch.stack([network(x) for _ in range(samples)])
+        return self(lambda _: network(x), {"draw": torch.empty(samples)})
+
+
+# In the messages of vmap for what it cannot do. Errors of a network that say the same come again one by one.
+_VMAP_CANNOT = (
+    "vmap",
+    "Batching rule not implemented",
+    "got a batched tensor",
+    "doesn't match the broadcast shape",  # a sum in place
+    "Cannot access data pointer of Tensor that doesn't have storage",  # numpy(), tolist()
+    "view size is not compatible",
+    "Could not run 'aten::",  # sparse tensors
+)
+_counting = threading.Lock()
+_running = 0
 
 
 @contextmanager
-def slow_attention() -> Iterator[None]:
-    """Keep transformer layers from their fused path, which passes over their dropout layers in eval mode."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+def _without_performance_warnings() -> Iterator[None]:
+    """Keep vmap from warning of operations that it loops over. The setting is the process's: the last thread out
+    restores it.
+    """
+    global _running
+    with _counting:
+        _running += 1
+        torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+        with _counting:
+            _running -= 1
+            torch._C._functorch._set_vmap_fallback_warning_enabled(_running == 0)  # type: ignore[attr-defined]
 
 
 class Stacks:
@@ -182,21 +283,6 @@ def squared_norm(weights: Sequence[Tensor]) -> Tensor:
     """The sum of squares over all weights."""
     squares = [weight.square().sum() for weight in weights]
     return sum(squares[1:], squares[0]) if squares else torch.zeros(())
-
-
-def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
-    """A copy of ``network`` in which ``swap(name, layer)`` stands for each layer, unless it is None.
-
-    A layer used in several places is swapped once, so that it stays one layer.
-    """
-    root = nn.ModuleDict({"network": copy.deepcopy(network)})
-    swapped = {layer: new for name, layer in root["network"].named_modules() if (new := swap(name, layer))}
-    parents = [module for module in root.modules() if module not in swapped]
-    for parent in parents:
-        for name, child in parent.named_children():
-            if child in swapped:
-                parent._modules[name] = swapped[child]
-    return root["network"]
 
 
 def weight_like(module: nn.Module) -> Tensor:

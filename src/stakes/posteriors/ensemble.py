@@ -5,27 +5,26 @@
 point masses have no entropy to speak of, so each member is a maximum a posteriori fit from its own start.
 """
 
-import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stakes import seeds
-from stakes.errors import StakesError
+from stakes.errors import StakesError, StakesWarning, listing
 from stakes.likelihoods import Likelihood
-from stakes.outcomes import Footprint
-from stakes.posteriors._sampling.fusion import NormedLinear, Ready, is_just
-from stakes.posteriors._sampling.probe import trial
+from stakes.posteriors._sampling.fusion import FusedNetwork, NormedLinear, is_just
+from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
+from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors.base import (
-    Draws,
+    FrozenDraws,
     Posterior,
     families,
-    over_draws,
     require_samples,
     squared_norm,
-    weight_like,
     weight_matrices,
 )
 
@@ -53,6 +52,9 @@ class Ensemble(Posterior):
             )
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
+        names = sorted({type(layer).__name__ for layer in dropout_layers(self.members)})
+        if names:
+            _warn_of_randomness(names)
 
     @classmethod
     def of(
@@ -98,44 +100,54 @@ class Ensemble(Posterior):
         return {"members": len(self.members), "prior_sd": self.prior_sd}
 
 
-class EnsembleDraws(Draws):
-    """Each draw is one member of the ensemble, as it was when it was drawn."""
+def _warn_of_randomness(names: Sequence[str]) -> None:
+    warnings.warn(
+        f"members of the ensemble are random in training ({listing(names)}); a draw of it is a member without that. "
+        "Use MCDropout for draws with dropout, or networks without it",
+        StakesWarning,
+        stacklevel=3,
+    )
+
+
+class EnsembleDraws(FrozenDraws):
+    """Each draw is one member of the ensemble, as it was when it was drawn, without its dropout."""
 
     def __init__(self, members: Sequence[nn.Module], likelihood: Likelihood) -> None:
-        frozen = [Ready(copy.deepcopy(member).eval()) for member in members]
-        parameters, buffers = torch.func.stack_module_state(frozen)
-        self.samples = len(frozen)
-        weight = weight_like(frozen[0])
-        self.device, self.dtype = weight.device, weight.dtype
-        self._network = frozen[0]
-        self._state = {**parameters, **buffers}
-        self._layers = _stacked_layers(frozen)
-        self.likelihood = copy.deepcopy(likelihood).eval()
-        self._known: dict[torch.Size, Footprint] = {}
+        alike = all(_settings_of(member) == _settings_of(members[0]) for member in members)
+        frozen = [FusedNetwork(without_dropout(member)) for member in members]
+        super().__init__(frozen[0], likelihood, len(frozen), seed=0)
+        # One network with all their weights, unless they differ in something else.
+        self._members = None if alike else frozen
+        self._layers = _stacked_layers(frozen) if alike else None
+        self._state: dict[str, Tensor] = {}
+        if alike:
+            parameters, buffers = torch.func.stack_module_state(frozen)
+            self._state = {**parameters, **buffers}
 
+    @torch.no_grad()
     def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
+        self._plan(x)
+        if self._members is not None:
+            return torch.stack([member(x) for member in self._members[first:last]])
         if self._layers is not None and x.ndim == 2:
-            return self._all_at_once(self._layers, x, first, last)
+            # Without vmap, which takes as long as a small network: for one input that is what counts.
+            h = x.expand(last - first, *x.shape)
+            for layer in self._layers:
+                h = layer(h, first, last) if isinstance(layer, _StackedLinear) else layer(h)
+            return h
 
         def one(state: Mapping[str, Tensor]) -> Tensor:
             return torch.func.functional_call(self._network, dict(state), (x,))  # type: ignore[no-any-return]
 
-        with torch.no_grad():
-            return over_draws(one, {key: value[first:last] for key, value in self._state.items()})
+        with self._lock:
+            return self._over_draws(one, {key: value[first:last] for key, value in self._state.items()})
 
-    @staticmethod
-    @torch.no_grad()
-    def _all_at_once(layers: "Sequence[_StackedLinear | nn.Module]", x: Tensor, first: int, last: int) -> Tensor:
-        """Without vmap, which takes as long as a small network: for one input that is what counts."""
-        h = x.expand(last - first, *x.shape)
-        for layer in layers:
-            h = layer(h, first, last) if isinstance(layer, _StackedLinear) else layer(h)
-        return h
-
-    def footprint(self, x: Tensor) -> Footprint:
-        if x.shape not in self._known:
-            self._known[x.shape] = trial(self._network, x.to(self.device)).footprint
-        return self._known[x.shape]
+    def _probe(self, x: Tensor) -> Probe:
+        shown = probe(self._network, x, all_random=True)
+        shown._replace(random_in_training=[]).refuse_randomness()
+        if shown.random_in_training:
+            _warn_of_randomness(shown.random_in_training)
+        return shown
 
 
 class _StackedLinear:
@@ -151,14 +163,14 @@ class _StackedLinear:
         return torch.baddbmm(self.bias[first:last], x, self.weight[first:last])  # (members, B, O)
 
 
-def _stacked_layers(members: Sequence[Ready]) -> "Sequence[_StackedLinear | nn.Module] | None":
+def _stacked_layers(members: Sequence[FusedNetwork]) -> "Sequence[_StackedLinear | nn.Module] | None":
     """The layers of plain networks, linear ones with activations between, for all members; None for other networks."""
     stacked: list[_StackedLinear | nn.Module] = []
     sequences = [member.layers for member in members]
     if not all(sequences):
         return None
     for same in zip(*sequences, strict=True):
-        parts = [layer.joined if isinstance(layer, NormedLinear) else layer for layer in same]
+        parts = [layer.fused if isinstance(layer, NormedLinear) else layer for layer in same]
         if all(is_just(part, nn.Linear) for part in parts):
             stacked.append(_StackedLinear(parts))
         elif stacked and all(is_just(part, *_ELEMENTWISE) for part in parts):  # not first: it may work in place
@@ -166,3 +178,23 @@ def _stacked_layers(members: Sequence[Ready]) -> "Sequence[_StackedLinear | nn.M
         else:
             return None
     return stacked
+
+
+def _settings_of(network: nn.Module) -> list[object]:
+    """All that its modules have apart from weights, in a form that is equal only for what is alike."""
+    tensors = {"_parameters", "_buffers", "_modules", "training"}
+    return [
+        {key: _comparable(value) for key, value in vars(module).items() if key not in tensors}
+        for module in network.modules()
+    ]
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, Tensor | np.ndarray):
+        return type(value), value.dtype, value.tolist()
+    if isinstance(value, Mapping):
+        return type(value), [(_comparable(key), _comparable(entry)) for key, entry in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value), [_comparable(entry) for entry in value]
+    plain = isinstance(value, str | int | float | complex | set | np.generic | torch.dtype | torch.device | None)
+    return type(value), value if plain else id(value)

@@ -8,7 +8,7 @@ it. Where its weights are shared by many positions (convolutions, tokens), by Fl
 the weights, its signs flipped at random for each example, so that all positions of an example see the same weights.
 """
 
-import copy
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,21 +21,12 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import parametrize
 
 from stakes import seeds
-from stakes.errors import StakesError
+from stakes.errors import StakesError, listing
 from stakes.likelihoods import Likelihood
-from stakes.outcomes import Footprint
-from stakes.posteriors._sampling.probe import trial
-from stakes.posteriors.base import (
-    Draws,
-    Posterior,
-    Stacks,
-    families,
-    over_draws,
-    repeated,
-    require_samples,
-    swap_layers,
-    weight_like,
-)
+from stakes.posteriors._sampling.layers import dropout_on, frozen, swap_layers
+from stakes.posteriors._sampling.masks import ActiveMasks, active
+from stakes.posteriors._sampling.probe import Probe, probe
+from stakes.posteriors.base import FrozenDraws, OverDraws, Posterior, Stacks, families, require_samples
 
 
 @families.register("mean_field")
@@ -54,15 +45,18 @@ class MeanField(Posterior):
         if not (prior_sd > 0 and initial_sd > 0):
             raise StakesError(f"expected standard deviations above 0, but got {prior_sd} and {initial_sd}")
         self.prior_sd, self.initial_sd = prior_sd, initial_sd
+        _refuse_tied_weights(network)
         self.network = swap_layers(network, lambda name, layer: _gaussian(layer, initial_sd))
         if not any(isinstance(layer, GaussianLayer) for layer in self.network.modules()):
             raise StakesError(
                 f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
             )
+        self._over_draws = OverDraws()
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
-        return repeated(lambda: self.network(x), samples)
+        with dropout_on(self.network):
+            return self._over_draws.repeat(self.network, x, samples)
 
     def kl(self) -> Tensor:
         layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianLayer)]
@@ -76,37 +70,43 @@ class MeanField(Posterior):
         return {"prior_sd": self.prior_sd, "initial_sd": self.initial_sd}
 
 
-class MeanFieldDraws(Draws):
-    """Each draw is one network whose weights are a sample of q."""
+class MeanFieldDraws(FrozenDraws):
+    """Each draw is one network whose weights are a sample of q, thinned by masks where it has dropout layers."""
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
-        self.samples = samples
-        weight = weight_like(network)
-        self.device, self.dtype = weight.device, weight.dtype
-        self._seed = seed
-        self.likelihood = copy.deepcopy(likelihood).eval()
+        plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
+        super().__init__(frozen(plain), likelihood, samples, seed)
         self._gaussians = {
             f"{name}.{key}".lstrip("."): moments
             for name, layer in network.named_modules()
             if isinstance(layer, GaussianLayer)
             for key, moments in layer.frozen_moments().items()
         }
-        plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
-        self._network = plain.eval().requires_grad_(False)
         self._weights = Stacks(self._sample, samples)
-        self._known: dict[torch.Size, Footprint] = {}
 
+    @torch.no_grad()
     def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
-        def one(weights: Mapping[str, Tensor]) -> Tensor:
-            return functional_call(self._network, dict(weights), (x,))  # type: ignore[no-any-return]
+        plan = self._plan(x)
 
-        with torch.no_grad():
-            return over_draws(one, self._weights(first, last))
+        def one(draw: Mapping[str, Tensor]) -> Tensor:
+            with active(ActiveMasks(draw, plan.layouts, len(x))):
+                weights = {key: draw[key] for key in self._gaussians}
+                return functional_call(self._network, weights, (x,))  # type: ignore[no-any-return]
 
-    def footprint(self, x: Tensor) -> Footprint:
-        if x.shape not in self._known:
-            self._known[x.shape] = trial(self._network, x.to(self.device)).footprint
-        return self._known[x.shape]
+        with self._lock:
+            return self._over_draws(one, {**self._weights(first, last), **plan.masks(first, last)})
+
+    def _probe(self, x: Tensor) -> Probe:
+        shown = probe(self._network, x, all_random=True)
+        shown.refuse_randomness()
+        layers = {key.rpartition(".")[0] for key in self._gaussians}
+        repeated = [name for name in sorted(layers) if shown.module_calls[name] > 1]
+        if repeated:
+            raise StakesError(
+                f"expected layers that are called once for an input, but {listing(repeated)} are called more often, "
+                "each time with other noise in training and with the same in a draw: use MCDropout or Ensemble"
+            )
+        return shown
 
     def _sample(self, draw: int) -> dict[str, Tensor]:
         weights = {}
@@ -170,6 +170,18 @@ class GaussianLayer(nn.Module):
         for key, mean in self.layer.named_parameters():
             moments[key] = mean.detach().clone(), softplus(self.rho[key].detach())
         return moments
+
+
+def _refuse_tied_weights(network: nn.Module) -> None:
+    """In training each use of a weight has noise of its own, and a draw has one sample for all of them."""
+    uses = Counter(parameter for _, parameter in network.named_parameters(remove_duplicate=False))
+    tied = [name for name, parameter in network.named_parameters() if uses[parameter] > 1]
+    if tied:
+        raise StakesError(
+            f"expected a network whose layers each have weights of their own, but {listing(tied)} are used in several "
+            "places, and MeanField would train them with noise that its draws do not have: untie them, or use "
+            "MCDropout or Ensemble"
+        )
 
 
 def _per_example(draw: Callable[..., Tensor], like: Tensor, axis: int) -> Tensor:

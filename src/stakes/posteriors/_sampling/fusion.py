@@ -1,53 +1,48 @@
-"""Networks made ready for prediction: the same function, in fewer and faster steps.
+"""Networks for prediction: the same function, in fewer and faster steps.
 
-Only neighbours in an ``nn.Sequential`` are joined, where it is certain what follows what, and only layers that are
-what they seem: of PyTorch's own types, without hooks.
+Only neighbours in an ``nn.Sequential`` are fused, where it is certain what follows what, and only layers of PyTorch's
+own types, without hooks.
 
     convolution or linear, batch norm             one layer (batch norm is affine in eval mode)
     convolution, 1 x 1 convolution                one convolution, if that is less work
     nearest upsampling by 2, 3 x 3 convolution    one transposed convolution, which multiplies with 2 x 2 weights
                                                   for each output pixel: 4/9 of the multiplications
-    dropout, linear                               see `sites.ThinnedLinear`
+    dropout, linear                               see `masks.MaskedLinear`
 
-What precedes the first random layer is kept for the next block of draws of the same input, and convolutions
-get their channels last in memory, which CPUs prefer.
+Convolutions get their channels last in memory, which CPUs prefer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from stakes.posteriors._sampling.masks import Site, ThinnedLinear
+from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear
 
-_Layer = Callable[[Tensor], Tensor]
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=nn.Module)
-_Join = Callable[[nn.Module, nn.Module], nn.Module | None]
 
 
-class Ready(nn.Module):
-    """A network, in eval mode, whose sequences run their layers joined. To a network that looks into its sequences,
+class FusedNetwork(nn.Module):
+    """A network, in eval mode, whose sequences run their layers fused. To a network that looks into its sequences,
     or takes their layers one by one, these are as they were.
     """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network.requires_grad_(False)
-        self.made = nn.ModuleList()  # the layers that stand for others, where `parameters` finds them
-        self._steps: list[_Steps] = []
-        joins: tuple[_Join, ...] = (_norm, _one_by_one, _upsampled, _thinned)
+        self.fused = nn.ModuleList()  # the layers that stand for others, where `parameters` finds them
         sequences = [module for module in network.modules() if isinstance(module, nn.Sequential) and _is_plain(module)]
         known = set(network.modules())
         for sequence in reversed(sequences):  # inner ones first
             layers = [*sequence]  # not its `children`, which name a layer once that stands in it twice
-            for join in joins:
-                layers = _joined(layers, join)
-            self.made.extend(layer for layer in layers if layer not in known and not isinstance(layer, ThinnedLinear))
-            self._steps.append(_Steps(_with_start_kept(layers)))
-            sequence.__dict__["forward"] = self._steps[-1]
+            for fuse in (_fuse_norm, _fuse_one_by_one, _fuse_upsampling, _fuse_dropout):
+                layers = _fuse_neighbours(layers, fuse)
+            self.fused.extend(layer for layer in layers if layer not in known and not isinstance(layer, MaskedLinear))
+            sequence.__dict__["forward"] = _FusedForward(layers)
         self.channels_last = any(isinstance(layer, nn.Conv2d) for layer in network.modules())
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -56,26 +51,23 @@ class Ready(nn.Module):
         return self.network(x)  # type: ignore[no-any-return]
 
     @property
-    def layers(self) -> "Sequence[_Layer] | None":
-        """The joined layers of a network that is one sequence."""
-        steps = vars(self.network).get("forward")
-        return steps.layers if isinstance(steps, _Steps) else None
+    def layers(self) -> Sequence[nn.Module] | None:
+        """The fused layers of a network that is one sequence."""
+        forward = vars(self.network).get("forward")
+        return forward.layers if isinstance(forward, _FusedForward) else None
 
-    def asked(self, question: Callable[[], _T]) -> _T:
-        """The answer to something that runs the network. Some count on PyTorch's usual order in memory (by `view`):
-        then it is given back to them.
+    def with_layout_fallback(self, run: Callable[[], _T]) -> _T:
+        """The result of ``run``, which runs the network. If it counts on PyTorch's usual order in memory (by `view`),
+        it gets that order back first.
         """
         try:
-            return question()
-        except RuntimeError:
-            if not self.channels_last:
+            return run()
+        except RuntimeError as error:
+            if not self.channels_last or "view size is not compatible" not in str(error):
                 raise
         self.channels_last = False
         self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        for layer in [layer for steps in self._steps for layer in steps.layers]:
-            if isinstance(layer, _Once):
-                layer.forget()
-        return question()
+        return run()
 
 
 def _is_plain(sequence: nn.Sequential) -> bool:
@@ -89,10 +81,10 @@ def is_just(layer: object, *types: type[_M]) -> TypeGuard[_M]:
     return not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
 
 
-class _Steps:
-    """Layers, one after the other. No module: its layers have their places in the network, or in `Ready.made`."""
+class _FusedForward:
+    """The forward of a sequence. No module: its layers are in the network, or in `FusedNetwork.fused`."""
 
-    def __init__(self, layers: Sequence[_Layer]) -> None:
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.layers = layers
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -101,42 +93,13 @@ class _Steps:
         return x
 
 
-class _Once(_Steps):
-    """Layers without randomness, which remember what they made of the last input."""
-
-    def __init__(self, layers: Sequence[_Layer]) -> None:
-        super().__init__(layers)
-        self.forget()
-
-    def forget(self) -> None:
-        # The input and what was made of it, each with its version: later layers may work in place.
-        self._last: tuple[Tensor, int, Tensor, int] | None = None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if self._last is not None:
-            given, given_version, made, made_version = self._last
-            if given is x and (given_version, made_version) == (x._version, made._version):
-                return made
-        self.forget()
-        out = super().__call__(x)
-        if _can_be_kept(x) and _can_be_kept(out):
-            self._last = x, x._version, out, out._version
-        return out
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_last": None}  # a copy has not seen anything
-
-
-def _can_be_kept(value: Any) -> bool:
-    """Not what depends on the draw, and not what has no version."""
-    return isinstance(value, Tensor) and not torch._C._functorch.is_batchedtensor(value) and not value.is_inference()
-
-
-def _joined(layers: Sequence[nn.Module], join: _Join) -> list[nn.Module]:
-    """``layers`` with each pair of neighbours joined that can be."""
+def _fuse_neighbours(
+    layers: Sequence[nn.Module], fuse: Callable[[nn.Module, nn.Module], nn.Module | None]
+) -> list[nn.Module]:
+    """``layers`` with each pair of neighbours fused that can be."""
     out: list[nn.Module] = []
     for layer in layers:
-        one = join(out[-1], layer) if out else None
+        one = fuse(out[-1], layer) if out else None
         if one is None:
             out.append(layer)
         else:
@@ -144,13 +107,7 @@ def _joined(layers: Sequence[nn.Module], join: _Join) -> list[nn.Module]:
     return out
 
 
-def _with_start_kept(layers: Sequence[nn.Module]) -> Sequence[_Layer]:
-    random = [any(isinstance(part, Site) for part in layer.modules()) for layer in layers]
-    first = random.index(True) if True in random else 0
-    return [_Once(layers[:first]), *layers[first:]] if first > 0 else layers
-
-
-def _norm(first: nn.Module, second: nn.Module) -> nn.Module | None:
+def _fuse_norm(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if not is_just(second, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or second.running_mean is None:
         return None
     if is_just(first, nn.Conv1d, nn.Conv2d, nn.Conv3d):
@@ -168,15 +125,15 @@ class NormedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, norm: nn.BatchNorm1d) -> None:
         super().__init__()
-        self.joined = fuse_linear_bn_eval(linear, norm)
+        self.fused = fuse_linear_bn_eval(linear, norm)
         self._apart = (linear, norm)  # in a tuple, for they have their place in the network
 
     def forward(self, x: Tensor) -> Tensor:
         linear, norm = self._apart
-        return self.joined(x) if x.ndim == 2 else norm(linear(x))  # type: ignore[no-any-return]
+        return self.fused(x) if x.ndim == 2 else norm(linear(x))  # type: ignore[no-any-return]
 
 
-def _one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
+def _fuse_one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if not (is_just(first, nn.Conv2d) and is_just(second, nn.Conv2d)):
         return None
     if first.groups != 1 or not _is_simple(second, (1, 1), (0, 0)):
@@ -185,28 +142,29 @@ def _one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if kernel * second.out_channels > (kernel + second.out_channels) * first.out_channels:
         return None  # one layer, but more work: the second opens up what the first narrowed
     mix = second.weight[:, :, 0, 0]  # (O, M)
-    joined = nn.Conv2d(
+    fused: nn.Conv2d = skip_init(  # type: ignore[no-untyped-call]  # it draws no numbers from the global generator
+        nn.Conv2d,
         first.in_channels,
         second.out_channels,
-        first.kernel_size,  # type: ignore[arg-type]
-        first.stride,  # type: ignore[arg-type]
-        first.padding,  # type: ignore[arg-type]
-        first.dilation,  # type: ignore[arg-type]
+        first.kernel_size,
+        first.stride,
+        first.padding,
+        first.dilation,
         padding_mode=first.padding_mode,
         device=mix.device,
         dtype=mix.dtype,
     ).requires_grad_(False)
-    joined.weight.copy_(torch.einsum("om,mihw->oihw", mix, first.weight))
-    assert joined.bias is not None
-    joined.bias.zero_()
+    fused.weight.copy_(torch.einsum("om,mihw->oihw", mix, first.weight))
+    assert fused.bias is not None
+    fused.bias.zero_()
     if first.bias is not None:
-        joined.bias += mix @ first.bias
+        fused.bias += mix @ first.bias
     if second.bias is not None:
-        joined.bias += second.bias
-    return joined.eval()
+        fused.bias += second.bias
+    return fused.eval()
 
 
-def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
+def _fuse_upsampling(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if not (is_just(first, nn.Upsample) and is_just(second, nn.Conv2d)):
         return None
     doubles = first.mode == "nearest" and first.scale_factor in (2, (2.0, 2.0))
@@ -214,8 +172,9 @@ def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
         return None
     # An output pixel of even row sees the rows (i - 1, i, i) of the small image, one of odd row (i, i, i + 1): two
     # different ones, so that two of the kernel's rows can be added up beforehand. Likewise for columns.
-    weight = _widened(_widened(second.weight, 2), 3).transpose(0, 1)  # (I, O, 4, 4)
-    joined = nn.ConvTranspose2d(
+    weight = _widen(_widen(second.weight, 2), 3).transpose(0, 1)  # (I, O, 4, 4)
+    fused: nn.ConvTranspose2d = skip_init(  # type: ignore[no-untyped-call]
+        nn.ConvTranspose2d,
         second.in_channels,
         second.out_channels,
         kernel_size=4,
@@ -225,16 +184,16 @@ def _upsampled(first: nn.Module, second: nn.Module) -> nn.Module | None:
         device=weight.device,
         dtype=weight.dtype,
     ).requires_grad_(False)
-    joined.weight.copy_(weight)
+    fused.weight.copy_(weight)
     if second.bias is not None:
-        assert joined.bias is not None
-        joined.bias.copy_(second.bias)
-    return joined.eval()
+        assert fused.bias is not None
+        fused.bias.copy_(second.bias)
+    return fused.eval()
 
 
-def _thinned(first: nn.Module, second: nn.Module) -> nn.Module | None:
-    if isinstance(first, Site) and is_just(second, nn.Linear):
-        return ThinnedLinear(first, second)
+def _fuse_dropout(first: nn.Module, second: nn.Module) -> nn.Module | None:
+    if isinstance(first, FrozenDropout) and is_just(second, nn.Linear):
+        return MaskedLinear(first, second)
     return None
 
 
@@ -243,7 +202,7 @@ def _is_simple(layer: nn.Conv2d, kernel: tuple[int, int], padding: tuple[int, in
     return settings == (kernel, padding, (1, 1), (1, 1), 1, "zeros")
 
 
-def _widened(kernel: Tensor, axis: int) -> Tensor:
+def _widen(kernel: Tensor, axis: int) -> Tensor:
     """Of three lines of a kernel, the four that an input pixel is multiplied with for the output around its pair."""
     a, b, c = kernel.unbind(axis)
     return torch.stack([c, b + c, a + b, a], axis)

@@ -1,97 +1,173 @@
-"""Where dropout layers stand in a network that is drawn from: sites, which apply the mask of the current draw."""
+"""Masks of a draw: what stands for a dropout layer in a frozen network, and how it finds and applies its mask."""
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from stakes import seeds
 from stakes.errors import StakesError
 
 _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
-IMAGE_AXES = 3
+_IMAGE_AXES = 3
 _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 _ALPHA_DROPPED = -1.7580993408473766  # what SELU tends to: -scale * alpha
 
 
-class Board(threading.local):
-    """Where the sites of one network look up their masks. A layer used twice has two places on it.
+class MaskLayout(NamedTuple):
+    """The mask of one call of a dropout layer: shared along the batch axis of its input, independent along the others.
 
-    Each thread has its own, for draws may be asked by several at once.
+    The batch may be folded with other axes into one of size ``outer * B * inner``: frames of a video, say.
     """
 
-    def __init__(self) -> None:
-        self.seen: dict[str, tuple[_DropoutNd, torch.Size]] = {}
-        self._masks: Mapping[str, Tensor] | None = None
+    p: float
+    shape: torch.Size  # of the mask in memory, without the batch
+    input_shape: tuple[int, ...]  # of the layer's input for one example
+    axis: int | None  # of the batch in the layer's input; None if the input is the same for all examples
+    outer: int = 1
+    inner: int = 1
+    channels_last: bool = False  # in memory, as images have them in prediction
+
+    @classmethod
+    def of(cls, layer: _DropoutNd, shape: torch.Size, axis: int | None, outer: int = 1, inner: int = 1) -> "MaskLayout":
+        """Of a layer whose input has this shape, batch axis included."""
+        sizes, input_shape = mask_shape(layer, shape), list(shape)
+        if axis is not None:
+            folded = [outer, inner] if outer * inner > 1 else []
+            sizes[axis : axis + 1] = folded if sizes[axis] > 1 else [1] * len(folded)
+            input_shape[axis] = outer * inner
+        channels_last = axis == 0 and outer * inner == 1 and len(sizes) == _IMAGE_AXES
+        stored = [*sizes[1:], sizes[0]] if channels_last else sizes
+        return cls(layer.p, torch.Size(stored), tuple(input_shape), axis, outer, inner, channels_last)
+
+    @property
+    def batch_first(self) -> bool:
+        return self.axis == 0 and self.outer * self.inner == 1
+
+    def accepts(self, shape: torch.Size, rows: int) -> bool:
+        """Whether a layer's input of this shape, for this many examples, is as it was when it was probed."""
+        expected = [size * rows if axis == self.axis else size for axis, size in enumerate(self.input_shape)]
+        return list(shape) == expected
+
+    def draw(self, seed: int, key: str, draw: int, device: torch.device) -> Tensor:
+        """One mask: 1 for what is kept, 0 for what is dropped."""
+        generator = seeds.generator(seed, "mask", key, draw)
+        # Four numbers of 16 bits from each random word: a mask of an image has millions of them.
+        words = torch.empty(-(-self.shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+        numbers = words.view(torch.int16)[: self.shape.numel()].reshape(self.shape)
+        dropped = round(self.p * 2**16)
+        kept = numbers >= dropped - 2**15 if dropped < 2**16 else torch.zeros_like(numbers, dtype=torch.bool)
+        return kept.view(torch.uint8).to(device)  # uint8 becomes float three times as fast as bool does
+
+
+def mask_shape(layer: _DropoutNd, shape: torch.Size) -> list[int]:
+    """Of the mask that the layer draws in training for an input of this shape: 1 on axes along which it is shared."""
+    axes = len(shape)
+    if isinstance(layer, _BY_CHANNEL):
+        without_batch = 2 if isinstance(layer, nn.Dropout1d) else 4 if isinstance(layer, nn.Dropout3d) else None
+        axes = 1 if axes == without_batch else 2  # then PyTorch takes axis 0 for the channels
+    return [size if axis < axes else 1 for axis, size in enumerate(shape)]
+
+
+class MaskSource(Protocol):
+    def next(self, layer: "FrozenDropout", x: Tensor) -> tuple[MaskLayout, Tensor] | None:
+        """The mask for the next call of ``layer``; None if ``x`` is to pass as it is."""
+
+
+class ActiveMasks:
+    """The masks of one forward pass. A layer that is called twice has two."""
+
+    def __init__(self, masks: Mapping[str, Tensor], layouts: Mapping[str, MaskLayout], rows: int) -> None:
+        self._masks, self._layouts, self._rows = masks, layouts, rows
         self._calls: Counter[str] = Counter()
 
-    def site(self, name: str, layer: nn.Module) -> "Site | None":
-        """What stands for a layer, if it is one that drops."""
-        return Site(name, layer, self) if isinstance(layer, _DropoutNd) and layer.p > 0 else None
-
-    def start(self, masks: Mapping[str, Tensor] | None) -> None:
-        """Begin a forward pass with these masks, or, with None, one that only looks which are needed."""
-        self._masks = masks
-        self._calls.clear()
-        if masks is None:
-            self.seen.clear()
-
-    def mask(self, site: "Site", x: Tensor) -> Tensor | None:
-        key = f"{site.name}/{self._calls[site.name]}"
-        self._calls[site.name] += 1
-        if self._masks is not None:
-            if key not in self._masks:
-                raise StakesError(
-                    f"expected the dropout layer {site.name!r} to be called as often for every input of one shape, but "
-                    "it is called more often for this one: a network may not choose its layers by values"
-                )
-            mask = self._masks[key]
-            return mask.movedim(-1, 0) if mask.ndim == IMAGE_AXES else mask
-        shape = mask_shape(site.layer, x)
-        # Masks of images have their channels last in memory, as the images have in prediction.
-        self.seen[key] = site.layer, torch.Size([*shape[1:], shape[0]]) if len(shape) == IMAGE_AXES else shape
-        return None
+    def next(self, layer: "FrozenDropout", x: Tensor) -> tuple[MaskLayout, Tensor]:
+        key = f"{layer.name}/{self._calls[layer.name]}"
+        self._calls[layer.name] += 1
+        layout = self._layouts.get(key)
+        if layout is None or not layout.accepts(x.shape, self._rows):
+            raise StakesError(
+                f"expected the dropout layer {layer.name!r} to be called as often, and with the same shape, for every "
+                f"input of one shape, but its call {self._calls[layer.name]} with shape {tuple(x.shape)} is a new one: "
+                "a network may not choose its layers by the values or the number of its inputs"
+            )
+        return layout, self._masks[key]
 
 
-class Site(nn.Module):
-    """Stands where a dropout layer stood, and applies the mask of the current draw."""
+class _Thread(threading.local):
+    source: MaskSource | None = None
 
-    def __init__(self, name: str, layer: _DropoutNd, board: Board) -> None:
+
+_thread = _Thread()  # several threads may ask one network for its draws at once
+
+
+@contextmanager
+def active(source: MaskSource) -> Iterator[None]:
+    """Dropout layers of frozen networks take their masks from ``source`` inside, in this thread."""
+    before = _thread.source
+    _thread.source = source
+    try:
+        yield
+    finally:
+        _thread.source = before
+
+
+class FrozenDropout(nn.Module):
+    """Stands for a dropout layer, and applies the mask of the current draw."""
+
+    def __init__(self, name: str, layer: _DropoutNd) -> None:
         super().__init__()
-        self.name, self.layer, self.board = name, layer, board
+        self.name, self.layer = name, layer
+
+    def next_mask(self, x: Tensor) -> tuple[MaskLayout, Tensor] | None:
+        if _thread.source is None:
+            raise StakesError(f"the frozen dropout layer {self.name!r} is called outside of a draw: call draws(x)")
+        return _thread.source.next(self, x)
 
     def forward(self, x: Tensor) -> Tensor:
-        mask = self.board.mask(self, x)
-        return x if mask is None else thinned(self.layer, x, mask)
+        current = self.next_mask(x)
+        return x if current is None else self.apply_mask(x, *current)
+
+    def apply_mask(self, x: Tensor, layout: MaskLayout, mask: Tensor) -> Tensor:
+        if layout.axis is None:
+            return masked(self.layer, x, mask)
+        if layout.outer * layout.inner > 1:
+            unfolded = x.unflatten(layout.axis, (layout.outer, -1, layout.inner))  # type: ignore[no-untyped-call]
+            out = masked(self.layer, unfolded, mask.unsqueeze(layout.axis + 1))
+            return out.flatten(layout.axis, layout.axis + 2)
+        mask = mask.movedim(-1, 0) if layout.channels_last else mask
+        return masked(self.layer, x, mask.unsqueeze(layout.axis) if layout.axis > 0 else mask)
 
 
-class ThinnedLinear(nn.Module):
-    """A site and the linear layer after it. For inputs that all draws share, their draws are one matrix product:
+class MaskedLinear(nn.Module):
+    """Dropout and the linear layer after it. For inputs that all draws share, their draws are one matrix product:
 
     (x * m_s) W' = x (m_s * W)',    stacked over the draws s.
     """
 
-    def __init__(self, site: Site, linear: nn.Linear) -> None:
+    def __init__(self, dropout: FrozenDropout, linear: nn.Linear) -> None:
         super().__init__()
-        self.site, self.linear = site, linear
+        self.dropout, self.linear = dropout, linear
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim != 2 or isinstance(self.site.layer, _ALPHA) or self.site.layer.p == 1:
-            out: Tensor = self.linear(self.site(x))
-            return out
-        mask = self.site.board.mask(self.site, x)
-        if mask is None:
+        p, current = self.dropout.layer.p, self.dropout.next_mask(x)
+        if current is None:
             return self.linear(x)  # type: ignore[no-any-return]
+        layout, mask = current
+        if x.ndim != 2 or not layout.batch_first or isinstance(self.dropout.layer, _ALPHA) or p == 1:
+            return self.linear(self.dropout.apply_mask(x, layout, mask))  # type: ignore[no-any-return]
         bias = self.linear.bias
         bias = self.linear.weight.new_zeros(self.linear.out_features) if bias is None else bias
-        return _ThinnedProduct.apply(x, mask.to(x.dtype) / (1 - self.site.layer.p), self.linear.weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+        return _MaskedProduct.apply(x, mask.to(x.dtype) / (1 - p), self.linear.weight, bias)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class _ThinnedProduct(torch.autograd.Function):
-    """``(B, U), (U,), (C, U), (C,) -> (B, C)``; it is a Function for its rule of how to run under vmap."""
+class _MaskedProduct(torch.autograd.Function):
+    """``(B, U), (U,), (C, U), (C,) -> (B, C)``; a Function, so that it can have its own rule under vmap."""
 
     @staticmethod
     def forward(x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -107,21 +183,16 @@ class _ThinnedProduct(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         masks = mask if in_dims[1] is None else mask.movedim(in_dims[1], 0).unsqueeze(1)  # (S, 1, U)
         if in_dims[0] is None and in_dims[1] is not None:
-            thin = torch.cat([masks * weight, bias.expand(len(masks), -1).unsqueeze(-1)], -1)  # (S, C, U + 1)
+            weights = torch.cat([masks * weight, bias.expand(len(masks), -1).unsqueeze(-1)], -1)  # (S, C, U + 1)
             ones = torch.cat([x, x.new_ones(len(x), 1)], 1)  # (B, U + 1)
-            out = thin.flatten(0, 1) @ ones.T  # (S * C, B): classes before examples, as the softmax likes them
+            out = weights.flatten(0, 1) @ ones.T  # (S * C, B): classes before examples, as the softmax likes them
             return out.view(len(masks), -1, len(x)).transpose(1, 2), 0
-        own = x if in_dims[0] is None else x.movedim(in_dims[0], 0)  # (S, B, U)
-        return nn.functional.linear(own * masks, weight, bias), 0
+        x = x if in_dims[0] is None else x.movedim(in_dims[0], 0)  # (S, B, U)
+        return nn.functional.linear(x * masks, weight, bias), 0
 
 
-def mask_shape(layer: _DropoutNd, x: Tensor) -> torch.Size:
-    """Of a mask that all examples share."""
-    return torch.Size([x.shape[1], *[1] * (x.ndim - 2)]) if isinstance(layer, _BY_CHANNEL) else x.shape[1:]
-
-
-def thinned(layer: _DropoutNd, x: Tensor, mask: Tensor) -> Tensor:
-    """What the layer makes of ``x`` where its mask is 1 for what stays, and 0 for what is dropped."""
+def masked(layer: _DropoutNd, x: Tensor, mask: Tensor) -> Tensor:
+    """The output of a dropout layer in training, for a mask that is 1 for what is kept and 0 for what is dropped."""
     p = layer.p
     if isinstance(layer, _ALPHA):
         a: float = ((1 - p) * (1 + p * _ALPHA_DROPPED**2)) ** -0.5

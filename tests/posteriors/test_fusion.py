@@ -1,9 +1,7 @@
-"""Networks made ready for prediction are the same functions, and their draws the same draws."""
+"""Fused networks are the same functions, and their draws the same draws."""
 
 import copy
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
@@ -12,8 +10,9 @@ from torch.nn.utils import parametrizations
 
 from stakes import MLP, Categorical, MCDropout
 from stakes.networks.segnet import SegNet
-from stakes.posteriors._sampling.fusion import Ready
-from stakes.posteriors._sampling.masks import Board, ThinnedLinear
+from stakes.posteriors._sampling.fusion import FusedNetwork
+from stakes.posteriors._sampling.layers import frozen
+from stakes.posteriors._sampling.masks import ActiveMasks, MaskedLinear, active
 from stakes.posteriors.dropout import DropoutDraws
 
 
@@ -54,26 +53,21 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, *LEFT_ALONE])
-def test_a_network_made_ready_is_the_same_function(name: str) -> None:
+def test_a_fused_network_is_the_same_function(name: str) -> None:
     network, shape = copy.deepcopy({**NETWORKS, **LEFT_ALONE}[name])
     network, x = with_statistics(network), torch.randn(shape)
     with torch.no_grad():
         expected = network(x)
-        joined = Ready(network)
-        found = joined(x)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    assert bool(joined.made) == (name in NETWORKS)
+        fused = FusedNetwork(network)
+        outputs = fused(x)
+    torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
+    assert bool(fused.fused) == (name in NETWORKS)
 
 
-class _Logits(Categorical):
-    def outcome_log_probs(self, logits: Tensor) -> Tensor:
-        return logits
-
-
-def is_thinned(draws: DropoutDraws) -> bool:
+def is_fused(draws: DropoutDraws) -> bool:
     layers = draws._network.layers
     assert layers is not None
-    return isinstance(layers[-1], ThinnedLinear)
+    return isinstance(layers[-1], MaskedLinear)
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.3), nn.AlphaDropout(0.3), nn.Dropout1d(0.3)])
@@ -86,12 +80,12 @@ def test_draws_of_a_linear_layer_are_those_of_its_parts(layer: nn.Module, before
     joined = nn.Sequential(*before, layer, nn.Linear(width, 3, bias=bias))
     apart = nn.Sequential(*before, layer, nn.Identity(), joined[-1])
     x = torch.randn(7, 4)
-    draws = DropoutDraws(joined, _Logits(), 9, seed=3)
-    assert is_thinned(draws)
+    draws = DropoutDraws(joined, Categorical(), 9, seed=3)
+    assert is_fused(draws)
     names = [name for name, part in joined.named_modules() if part is layer]
     assert names == [name for name, part in apart.named_modules() if part is layer], "masks go by name"
-    expected = DropoutDraws(apart, _Logits(), 9, seed=3)
-    assert not is_thinned(expected)
+    expected = DropoutDraws(apart, Categorical(), 9, seed=3)
+    assert not is_fused(expected)
     torch.testing.assert_close(draws(x).log_probs(), expected(x).log_probs(), atol=1e-5, rtol=1e-5)
 
 
@@ -99,53 +93,33 @@ def test_a_linear_layer_on_sequences_has_masks_by_position() -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3), nn.Flatten(), nn.Linear(15, 3))
     x = torch.ones(2, 5, 4)
-    found = MCDropout(network).draw(4, seed=0)(x).log_probs()
-    torch.testing.assert_close(found[:, 0], found[:, 1])
-    assert len(found[:, 0].unique(dim=0)) == 4
+    drawn = MCDropout(network).draw(4, seed=0)(x).log_probs()
+    torch.testing.assert_close(drawn[:, 0], drawn[:, 1])
+    assert len(drawn[:, 0].unique(dim=0)) == 4
 
 
 @pytest.mark.parametrize("memory", [1, 2**28])
 def test_draws_of_a_segmenter_are_those_of_the_plain_network_with_the_same_masks(memory: int) -> None:
-    """Batch norm folded, upsampling joined, channels last, prefix kept: against a pass of the network as it was."""
+    """Batch norm folded, upsampling fused, channels last: against a pass of the network as it was."""
     network, x = with_statistics(SegNet(5, width=1 / 16)), torch.randn(3, 3, 16, 24)
     draws = MCDropout(network).draw(4, seed=1)
-    found = draws(x, memory=memory).log_probs()
-    masks = draws._masks(x[:1])[0]
-    sites = list(masks(0, 1))
-    for place in range(4):
-        plain, board = copy.deepcopy(network), Board()
-        for name in [key.split("/")[0] for key in sites]:
-            parent = plain.get_submodule(name.rpartition(".")[0])
-            parent[int(name.rpartition(".")[2])] = board.site(name, plain.get_submodule(name))
-        board.start({key: value[0] for key, value in masks(place, place + 1).items()})
-        with torch.no_grad():
-            expected = plain(x).movedim(1, -1).log_softmax(-1)
-        torch.testing.assert_close(found[place], expected, atol=1e-5, rtol=1e-5)
-
-
-def test_what_is_kept_for_the_next_block_is_of_the_same_input() -> None:
-    draws = MCDropout(MLP(4, 3, (8,), 0.5)).draw(5, seed=0)
-    first, second = torch.randn(6, 4), torch.randn(6, 4)
-    expected = [draws(x).log_probs() for x in (first, second)]
-    buffer = first.clone()
-    found = [draws.log_probs(buffer, 0, 5)]
-    buffer.copy_(second)  # the same tensor, other numbers
-    found.append(draws.log_probs(buffer, 0, 5))
-    torch.testing.assert_close(found, expected)
+    drawn, plan = draws(x, memory=memory).log_probs(), draws._plan(x)
+    for draw in range(4):
+        masks = {key: value[0] for key, value in plan.masks(draw, draw + 1).items()}
+        with torch.no_grad(), active(ActiveMasks(masks, plan.layouts, len(x))):
+            expected = frozen(network)(x).movedim(1, -1).log_softmax(-1)
+        torch.testing.assert_close(drawn[draw], expected, atol=1e-5, rtol=1e-5)
 
 
 class _AsItIs(nn.Module):
-    """In place of `Ready`: the general mechanism, without any faster path."""
+    """In place of `FusedNetwork`: the general mechanism, without any faster path."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.network = network.requires_grad_(False)
+        self.network, self.channels_last = network.requires_grad_(False), False
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
-
-    def asked(self, question: Callable[[], Any]) -> Any:
-        return question()
 
 
 class _Twice(nn.Linear):
@@ -169,8 +143,8 @@ class _Looking(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         middle = self.layers[:2](x.to(self.layers[0].weight.dtype))
-        for place, layer in enumerate(self.layers):
-            x = layer(x) + (middle if place == 2 else 0)
+        for index, layer in enumerate(self.layers):
+            x = layer(x) + (middle if index == 2 else 0)
         return x
 
 
@@ -210,8 +184,8 @@ class _Keeping(nn.Module):
 
 def _hooked() -> nn.Module:
     network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
-    for place in (0, 3):
-        network[place].register_forward_hook(lambda layer, inputs, output: 2 * output)
+    for index in (0, 3):
+        network[index].register_forward_hook(lambda layer, inputs, output: 2 * output)
     return network
 
 
@@ -252,24 +226,15 @@ def test_networks_that_are_not_what_they_seem_are_left_as_they_are(
     torch.manual_seed(0)
     network, shape = SURPRISING[name]()
     network, x = with_statistics(network), torch.randn(shape)
-    found = DropoutDraws(network, _Logits(), 5, seed=0)(x, memory=memory).log_probs()
-    monkeypatch.setattr("stakes.posteriors.dropout.Ready", _AsItIs)
-    expected = DropoutDraws(network, _Logits(), 5, seed=0)(x).log_probs()
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    assert (len(found.unique(dim=0)) == 1) == (name == "everything dropped")
+    drawn = DropoutDraws(network, Categorical(), 5, seed=0)(x, memory=memory).log_probs()
+    monkeypatch.setattr("stakes.posteriors.dropout.FusedNetwork", _AsItIs)
+    expected = DropoutDraws(network, Categorical(), 5, seed=0)(x).log_probs()
+    torch.testing.assert_close(drawn, expected, atol=1e-5, rtol=1e-5)
+    assert (len(drawn.unique(dim=0)) == 1) == (name == "everything dropped")
 
 
 def test_a_second_layer_that_opens_up_what_the_first_narrowed_is_not_joined() -> None:
-    assert not Ready(nn.Sequential(nn.Conv2d(64, 4, 3), nn.Conv2d(4, 256, 1)).eval()).made
-
-
-def test_draws_can_be_asked_by_several_threads_at_once() -> None:
-    draws = MCDropout(MLP(4, 3, (8, 8), 0.5)).draw(5, seed=0)
-    inputs = [torch.randn(6, 4) for _ in range(40)]
-    expected = [draws(x).log_probs() for x in inputs]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda x: draws(x).log_probs(), inputs))
-    torch.testing.assert_close(found, expected)
+    assert not FusedNetwork(nn.Sequential(nn.Conv2d(64, 4, 3), nn.Conv2d(4, 256, 1)).eval()).fused
 
 
 @pytest.mark.parametrize(
@@ -288,7 +253,7 @@ def test_draws_have_the_mean_and_variance_of_the_usual_loop(
     """Against passes of the network as it is, dropout on and batch norm off, within Monte-Carlo error."""
     torch.manual_seed(1)
     passes, network, x = 3000, with_statistics(make()), torch.randn(shape)
-    drawn = torch.cat([block.double() for block in MCDropout(network).draw(passes, seed=0)(x).blocks()], 1)
+    drawn = torch.cat([block.weights.double() for block in MCDropout(network).draw(passes, seed=0)(x).blocks()], 1)
     for layer in network.modules():
         layer.training = isinstance(layer, nn.Dropout)
     with torch.no_grad():

@@ -1,0 +1,192 @@
+"""Layers of PyTorch that are random in training, and what stands for them in a frozen network."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.rnn import PackedSequence
+
+from stakes.errors import StakesError
+from stakes.posteriors._sampling.masks import FrozenDropout
+
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
+# Layers with a fused path in eval mode, which passes over their dropout and which vmap cannot run. It is ruled out
+# for each layer, by its training mode, and not by the flag in torch.backends, which is one for all threads.
+_WITH_FAST_PATH = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+
+
+def _is_stock(layer: nn.Module, types: tuple[type[nn.Module], ...]) -> bool:
+    """Of one of these types, or derived from one without a forward of its own."""
+    stock = any(isinstance(layer, kind) and type(layer).forward is kind.forward for kind in types)
+    return stock and "forward" not in vars(layer)
+
+
+def dropout_rate(layer: nn.Module) -> float:
+    """The rate of a layer of PyTorch that drops in training; 0 for other layers."""
+    if isinstance(layer, _DropoutNd) and _is_stock(layer, _DROPOUT):
+        return float(layer.p)
+    if isinstance(layer, nn.MultiheadAttention) and _is_stock(layer, (nn.MultiheadAttention,)):
+        return float(layer.dropout)
+    if isinstance(layer, nn.RNNBase) and _is_stock(layer, _RECURRENT) and layer.num_layers > 1:
+        return layer.dropout
+    return 0.0
+
+
+def dropout_layers(network: nn.Module) -> list[nn.Module]:
+    return [layer for layer in network.modules() if dropout_rate(layer) > 0]
+
+
+@contextmanager
+def dropout_on(network: nn.Module) -> Iterator[None]:
+    """Dropout is random inside, whatever the mode of the rest; batch norm follows its own mode."""
+    quiet = [
+        layer
+        for layer in network.modules()
+        if not layer.training and (dropout_rate(layer) > 0 or _is_stock(layer, _WITH_FAST_PATH))
+    ]
+    for layer in quiet:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in quiet:
+            layer.training = False
+
+
+def frozen(network: nn.Module) -> nn.Module:
+    """A copy in eval mode, without gradients, whose dropout layers apply the masks of the current draw."""
+
+    def swap(name: str, layer: nn.Module) -> nn.Module | None:
+        return FrozenDropout(name, layer) if isinstance(layer, _DropoutNd) and dropout_rate(layer) > 0 else None
+
+    network = swap_layers(network, swap)
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.MultiheadAttention) and dropout_rate(layer) > 0:
+            layer.__dict__["forward"] = FrozenAttention(name, layer)
+        elif isinstance(layer, nn.RNNBase) and dropout_rate(layer) > 0:
+            layer.__dict__["forward"] = FrozenRecurrent(name, layer)
+    return _settled(network)
+
+
+def without_dropout(network: nn.Module) -> nn.Module:
+    """A copy in eval mode, without gradients, whose dropout layers drop nothing in any mode."""
+    network = copy.deepcopy(network)
+    for layer in dropout_layers(network):
+        setattr(layer, "p" if isinstance(layer, _DropoutNd) else "dropout", 0.0)
+    return _settled(network)
+
+
+def _settled(network: nn.Module) -> nn.Module:
+    network.eval().requires_grad_(False)
+    for layer in network.modules():
+        if type(layer).forward in {kind.forward for kind in _WITH_FAST_PATH}:
+            layer.training = True
+    return network
+
+
+class FrozenAttention:
+    """The forward of a `nn.MultiheadAttention`, with the mask of the current draw on the attention weights."""
+
+    def __init__(self, name: str, layer: nn.MultiheadAttention) -> None:
+        self.dropout, self.layer = FrozenDropout(name, nn.Dropout(layer.dropout)), layer
+        layer.dropout = 0.0  # for its own forward, which computes the weights
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        layer = self.layer
+        _, weights = nn.MultiheadAttention.forward(
+            layer, query, key, value, key_padding_mask, True, attn_mask, False, is_causal
+        )
+        weights = self.dropout(weights)  # (B, heads, T, S), or (heads, T, S) without a batch
+        batch_second = query.ndim == 3 and not layer.batch_first
+        heads = self._values(value.transpose(0, 1) if batch_second else value)  # (B, heads, S, E / heads)
+        out = layer.out_proj((weights @ heads).transpose(-2, -3).flatten(-2))  # (B, T, E)
+        out = out.transpose(0, 1) if batch_second else out
+        if not need_weights:
+            return out, None
+        return out, weights.mean(-3) if average_attn_weights else weights
+
+    def _values(self, value: Tensor) -> Tensor:
+        """``(..., S, E) -> (..., heads, S, E / heads)``."""
+        layer = self.layer
+        packed = layer.in_proj_weight
+        weight = layer.v_proj_weight if packed is None else packed[-layer.embed_dim :]
+        bias = None if layer.in_proj_bias is None else layer.in_proj_bias[-layer.embed_dim :]
+        value = nn.functional.linear(value, weight, bias)
+        one = (*value.shape[:-2], 1, layer.embed_dim)
+        if layer.bias_v is not None:
+            value = torch.cat([value, layer.bias_v.reshape(-1).expand(one)], -2)
+        if layer.add_zero_attn:
+            value = torch.cat([value, value.new_zeros(one)], -2)
+        return value.unflatten(-1, (layer.num_heads, -1)).transpose(-2, -3)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class FrozenRecurrent:
+    """The forward of a `nn.LSTM`, `nn.GRU` or `nn.RNN`, with the masks of the current draw between its layers."""
+
+    def __init__(self, name: str, layer: nn.RNNBase) -> None:
+        self.dropout, self.layer = FrozenDropout(name, nn.Dropout(layer.dropout)), layer
+
+    def __call__(self, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        if isinstance(x, PackedSequence):
+            raise StakesError(
+                f"expected padded sequences, but the layer {self.dropout.name!r} gets a PackedSequence, in which draws "
+                "cannot mask positions: pass the padded tensor, or give the layer dropout=0"
+            )
+        layer = self.layer
+        batch_axis = (0 if layer.batch_first else 1) if x.ndim == 3 else None
+        directions = 2 if layer.bidirectional else 1
+        states = self._initial(x, batch_axis, directions) if hx is None else hx if isinstance(hx, tuple) else (hx,)
+        if batch_axis is None:
+            x, states = x.unsqueeze(1), tuple(state.unsqueeze(1) for state in states)
+        run = getattr(torch._VF, layer.mode.lower())
+        ends = []
+        for start in range(0, directions * layer.num_layers, directions):
+            part = slice(start, start + directions)
+            if start > 0:
+                x = self.dropout(x if batch_axis is not None else x.squeeze(1))
+                x = x if batch_axis is not None else x.unsqueeze(1)
+            weights = [weight for group in layer.all_weights[part] for weight in group]
+            own = tuple(state[part].contiguous() for state in states)
+            settings = (layer.bias, 1, 0.0, False, layer.bidirectional, layer.batch_first and batch_axis is not None)
+            x, *end = run(x, own if len(own) > 1 else own[0], weights, *settings)
+            ends.append(end)
+        last = tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
+        if batch_axis is None:
+            x, last = x.squeeze(1), tuple(state.squeeze(1) for state in last)
+        return x, last if len(last) > 1 else last[0]
+
+    def _initial(self, x: Tensor, batch_axis: int | None, directions: int) -> tuple[Tensor, ...]:
+        layer = self.layer
+        sizes = [layer.proj_size or layer.hidden_size, *([layer.hidden_size] if layer.mode == "LSTM" else [])]
+        batch = [] if batch_axis is None else [x.shape[batch_axis]]
+        return tuple(x.new_zeros(directions * layer.num_layers, *batch, size) for size in sizes)
+
+
+def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
+    """A copy of ``network`` in which ``swap(name, layer)`` stands for each layer, unless it is None.
+
+    A layer used in several places is swapped once, so that it stays one layer.
+    """
+    root = nn.ModuleDict({"network": copy.deepcopy(network)})
+    swapped = {layer: new for name, layer in root["network"].named_modules() if (new := swap(name, layer))}
+    parents = [module for module in root.modules() if module not in swapped]
+    for parent in parents:
+        for name, child in parent._modules.items():  # `named_children` leaves out a layer that stands here twice
+            if child in swapped:
+                parent._modules[name] = swapped[child]
+    return root["network"]
