@@ -1,10 +1,12 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from stakes import StakesError
-from stakes.calibration import Temperature, calibrators
+from stakes import MLP, MCDropout, SampledPosterior, SavedModel, StakesError, Utility, decide
+from stakes.calibration import Calibrated, Temperature, calibrators
 from stakes.outcomes import Outcomes
 
 
@@ -51,3 +53,18 @@ def test_nonsense_is_refused_and_settings_bring_it_back() -> None:
     with pytest.raises(StakesError, match="a class for each"):
         Temperature.fit(Outcomes(torch.ones(2, 2) / 2), torch.tensor([0]))
     assert calibrators["temperature"](**Temperature(1.5).settings()) == Temperature(1.5)
+
+
+def test_a_calibrated_predictor_decides_on_tempered_probabilities_and_is_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    predictor = SampledPosterior(MCDropout(MLP(3, 2, hidden=(8,), dropout=0.3)), samples=20)
+    calibrated = Calibrated(predictor, Temperature(2.0))
+    x, utility = torch.randn(50, 3), Utility.from_costs([[0, 4], [9, 0], [2, 1]])
+    probs = predictor(x).mean_probs().sqrt()
+    expected = decide(probs / probs.sum(-1, keepdim=True), utility)
+    decisions = decide(calibrated(x), utility)
+    torch.testing.assert_close(decisions.utilities, expected.utilities, atol=1e-5, rtol=1e-5)
+    assert decisions.margin_error is None
+    SavedModel(calibrated, utility).save(tmp_path / "model")
+    again = SavedModel.load(tmp_path / "model").decide(x)
+    torch.testing.assert_close(again.utilities, decisions.utilities)

@@ -1,14 +1,16 @@
 """Calibrators: maps from outcomes to outcomes, learnt on rows that the model did not train on."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from stakes import predictors
 from stakes.errors import StakesError
-from stakes.outcomes import Outcomes
+from stakes.outcomes import Outcomes, Predictor
 from stakes.registry import Registry
 
 calibrators: Registry["Calibrator"] = Registry("calibrator")
@@ -17,7 +19,7 @@ STEPS = 60  # of bisection
 
 
 class Calibrator(ABC):
-    """Part of a saved model: see `stakes.predictors.Calibrated`."""
+    """A map of outcomes, such as `Temperature`; a `Calibrated` predictor holds one."""
 
     @abstractmethod
     def __call__(self, outcomes: Outcomes) -> Outcomes:
@@ -64,3 +66,29 @@ class Temperature(Calibrator):
 
     def settings(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@predictors.kinds.register("calibrated")
+class Calibrated(Predictor):
+    """A predictor whose outcomes, mixed over its draws, go through a calibrator. It has no Monte-Carlo error."""
+
+    def __init__(self, predictor: Predictor, calibrator: Calibrator) -> None:
+        self.predictor, self.calibrator = predictor, calibrator
+        self.features, self.classes, self.device = predictor.features, predictor.classes, predictor.device
+
+    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+        calibrated = self.calibrator(self.predictor(x).mixture())
+        return Outcomes(calibrated.weights.expand(last - first, *calibrated.shape))
+
+    def spec(self) -> dict[str, Any]:
+        calibrator = {"kind": calibrators.name_of(type(self.calibrator)), **self.calibrator.settings()}
+        return {"predictor": predictors.spec_of(self.predictor), "calibrator": calibrator}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.predictor.state_dict()
+
+    @classmethod
+    def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
+        settings = dict(spec["calibrator"])
+        calibrator = calibrators[settings.pop("kind")](**settings)
+        return cls(predictors.load(spec["predictor"], tensors, network), calibrator)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from stakes import predictors
+from stakes import calibration, predictors  # noqa: F401 (calibrated predictors are registered)
 from stakes._io.files import atomic_directory, read_json, write_json
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.decisions import Decisions, decide

@@ -14,9 +14,8 @@ from patient_tables import TINY
 
 from stakes.cli import main as cli
 from stakes.decisions import decide
-from stakes.tables.arguments import command
 from stakes.tables.run import Run
-from stakes.tables.task import TableTask
+from stakes.tables.task import TableTask, command
 
 
 def test_the_report_is_made_again_without_the_data(

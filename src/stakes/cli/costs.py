@@ -21,7 +21,7 @@ def costs_new(
     out: Annotated[Path, typer.Option(help="Where to write.")] = Path("costs.csv"),
 ) -> None:
     """Write a table of costs to fill in."""
-    from stakes.tables.arguments import split
+    from stakes.tables.task import split
     from stakes.utility.csv import write_template
 
     if out.exists():

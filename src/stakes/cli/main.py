@@ -124,7 +124,7 @@ def fit(
     learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels; boosting is
     gradient boosting of decision trees. Each is tested deciding by the highest probability and by the costs.
     """
-    from stakes.tables import arguments
+    from stakes.tables import task as arguments
     from stakes.training.config import Training
 
     noise = arguments.label_noise(label_noise)
@@ -170,8 +170,8 @@ def decide(
     decision) and p_OUTCOME for every outcome. DATA needs no target column.
     """
     from stakes.cli.terminal import counter
-    from stakes.tables.arguments import split
     from stakes.tables.decide import decide_table
+    from stakes.tables.task import split
 
     with counter("rows decided") as count:
         rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=count)
@@ -206,9 +206,9 @@ def demo(
 ) -> None:
     """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
     from stakes.cli.demo import demo_task, write_patients
-    from stakes.tables.arguments import command
     from stakes.tables.decide import decide_table
     from stakes.tables.run import RunFolder
+    from stakes.tables.task import command
 
     RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
     task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)

@@ -48,6 +48,18 @@ class Posterior(nn.Module, ABC):
             network = make_network()
         return cls(network, likelihood, **settings)  # type: ignore[call-arg, arg-type]
 
+    @staticmethod
+    def from_spec(
+        spec: Mapping[str, Any], make_network: Callable[[], nn.Module], likelihood: Likelihood, seed: int
+    ) -> "Posterior":
+        """The posterior that ``spec``, ``{"family": ..., **settings}``, describes, freshly initialised."""
+        settings = dict(spec)
+        family = families[settings.pop("family", None)]
+        try:
+            return family.build(make_network, likelihood, seed, **settings)
+        except TypeError as error:
+            raise StakesError(f"unknown settings for the posterior {spec['family']!r}: {error}") from None
+
     @abstractmethod
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         """``(S, B, C, ...)`` network outputs, differentiable, with fresh randomness for every example."""

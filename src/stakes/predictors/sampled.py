@@ -12,7 +12,6 @@ from stakes import likelihoods
 from stakes.errors import StakesError
 from stakes.networks.mlp import MLP
 from stakes.outcomes import MEMORY_BYTES, Footprint, Outcomes, Predictive, Predictor
-from stakes.posteriors import registry
 from stakes.posteriors.base import Draws, Posterior, require_samples
 
 
@@ -89,7 +88,7 @@ class SampledPosterior(Predictor):
         def make() -> nn.Module:
             return copy.deepcopy(network) if network is not None else MLP(**settings)
 
-        posterior = registry.build(spec["posterior"], make, likelihoods.from_spec(spec["likelihood"]), seed=0)
+        posterior = Posterior.from_spec(spec["posterior"], make, likelihoods.from_spec(spec["likelihood"]), seed=0)
         posterior.load_state_dict(dict(tensors))
         return cls(posterior.eval(), samples, seed)
 

@@ -14,8 +14,8 @@ from stakes.evaluation import metrics
 from stakes.evaluation.comparison import advantage, select
 from stakes.report.charts import reliability_chart
 from stakes.report.words import PER, as_cost, number, numbers, saved_cost, share, verdict
-from stakes.tables.arguments import command
 from stakes.tables.run import Run
+from stakes.tables.task import command
 
 ERRORS_WITHIN = 2  # a margin within so many Monte-Carlo standard errors is not settled by the draws
 _DIGEST = 12  # characters of a file's hash that are shown; all of it stands in the settings

@@ -16,7 +16,6 @@ from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
 from stakes.networks import mlp
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Predictor
-from stakes.posteriors import registry
 from stakes.posteriors.base import Posterior
 from stakes.predictors import BoostedTrees, SampledPosterior
 from stakes.training.config import Epoch, History, Training
@@ -107,7 +106,7 @@ class NetworkModel(Model):
         # A draw of an ensemble is a member without its dropout: trained with it, members would be other networks.
         dropout = 0.0 if recipe.posterior.get("family") == "ensemble" else recipe.dropout
         likelihood = self.likelihood(recipe.noise)
-        return registry.build(
+        return Posterior.from_spec(
             recipe.posterior, lambda: mlp.MLP(inputs, outputs, recipe.hidden, dropout), likelihood, seed
         )
 

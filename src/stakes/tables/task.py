@@ -1,16 +1,19 @@
-"""What ``stakes fit`` is asked for, and whether that can be done."""
+"""What ``stakes fit`` is asked for: as values, checked; from the text of options; and as a command again."""
 
+import csv
 import hashlib
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from stakes.errors import StakesError, listing
-from stakes.tables.models import Recipe, model, model_names
+from stakes.tables.models import Noise, Recipe, model, model_names
 
+_RECIPE = Recipe()
 CHECKPOINT_SECONDS = 1.0  # a checkpoint of a network for tables takes milliseconds
 
 
@@ -72,3 +75,99 @@ def check(task: TableTask) -> None:
             raise StakesError(f"expected the {name} share to lie between 0 and 1, but got {share:g}")
     for name in task.models:
         model(name).check(task.recipe)
+
+
+# Options, from text to values --------------------------------------------------------------------------
+
+
+def split(*texts: str) -> list[str]:
+    """The names in some texts, separated by commas; quotation marks around one protect the commas in it."""
+    rows = csv.reader(texts, skipinitialspace=True)
+    return [part.strip() for row in rows for part in row if part.strip()]
+
+
+def label_noise(text: str) -> Noise:
+    """``none``, ``learnt``, or a rate."""
+    if text in ("none", "learnt"):
+        return None if text == "none" else "learnt"
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < 1:
+        raise StakesError(
+            f"--label-noise: expected none, learnt, or a rate from 0 up to but not including 1, but got {text!r}"
+        )
+    return rate
+
+
+def models(text: str, noise: Noise) -> tuple[str, ...]:
+    """The models named; where none is, those that make sense with such label noise."""
+    return tuple(split(text)) or model_names(noise)
+
+
+def share_or_file(text: str) -> Path | float:
+    try:
+        return float(text)
+    except ValueError:
+        return Path(text)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    try:
+        parsed = tuple(int(part) for part in split(text))
+    except ValueError:
+        parsed = (0,)
+    if not all(size >= 1 for size in parsed):
+        raise StakesError(f"--hidden: expected whole numbers of at least 1, such as 128,64, but got {text!r}")
+    return parsed
+
+
+def renames(text: str) -> dict[str, str]:
+    """``0=repaid,1=defaulted``."""
+    pairs = [[side.strip() for side in part.partition("=")] for part in split(text)]
+    if not all(old and mark and new for old, mark, new in pairs) or len({old for old, _, _ in pairs}) < len(pairs):
+        raise StakesError(
+            f"--labels: expected value=name pairs such as 0=repaid,1=defaulted, each value once, but got {text!r}"
+        )
+    return {old: new for old, _, new in pairs}
+
+
+# Back to text --------------------------------------------------------------------------------------
+
+
+def command(settings: Mapping[str, Any], out: str = "run") -> str:
+    """The line of `stakes fit` for the settings of a `TableTask`; options at their defaults are left out."""
+    recipe, posterior, training = settings["recipe"], settings["recipe"]["posterior"], settings["recipe"]["training"]
+    options: dict[str, Any] = {"target": settings["target"], "costs": settings["costs"]}
+    options |= _changed(settings, TableTask, "test", "validation", "unit", "seeds", "seed")
+    options |= {name: _joined(settings[name]) for name in ("drop", "categorical") if settings[name]}
+    if settings["renames"]:
+        options["labels"] = _joined([f"{old}={new}" for old, new in settings["renames"].items()])
+    if tuple(settings["models"]) != models("", recipe["noise"]):
+        options["models"] = _joined(settings["models"])
+    if posterior["family"] != _RECIPE.posterior["family"]:
+        options["posterior"] = posterior["family"]
+    if "members" in posterior:
+        options["members"] = posterior["members"]
+    if tuple(recipe["hidden"]) != _RECIPE.hidden:
+        options["hidden"] = ",".join(map(str, recipe["hidden"]))
+    options |= _changed(recipe, _RECIPE, "dropout", "samples")
+    if recipe["noise"] is not None:
+        options["label_noise"] = recipe["noise"]
+    options |= _changed(training, _RECIPE.training, "epochs", "patience", "batch_size", "learning_rate")
+    words = [settings["data"]]
+    for name, value in (options | {"out": out}).items():
+        option = f"--{name.replace('_', '-')}"
+        # A value that begins with a dash would be taken for an option of its own.
+        words += [f"{option}={value}"] if str(value).startswith("-") else [option, str(value)]
+    return shlex.join(["stakes", "fit", *words])
+
+
+def _changed(settings: Mapping[str, Any], defaults: object, *names: str) -> dict[str, Any]:
+    return {name: settings[name] for name in names if settings[name] != getattr(defaults, name)}
+
+
+def _joined(names: Sequence[str]) -> str:
+    """``a,b``, with quotation marks around a name that has a comma in it: what `split` takes apart."""
+    return ",".join('"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name for name in names)

@@ -25,7 +25,6 @@ from stakes.outcomes import Outcomes
 from stakes.paper.protocols import check_protocol
 from stakes.paper.roads.data import CLASSES, RoadExamples, check_roads, read_roads
 from stakes.paper.sweep import PAPER_MODELS, Cell, Row
-from stakes.posteriors import registry as families
 from stakes.posteriors.base import Draws, Posterior
 from stakes.training.config import Training
 from stakes.training.fit import fit
@@ -116,7 +115,7 @@ class Roads:
             net = SegNet(len(CLASSES), self.width, self.dropout)
             return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]  # a third faster
 
-        return families.build(spec, network, Categorical(), seed)
+        return Posterior.from_spec(spec, network, Categorical(), seed)
 
     def _train(
         self, posterior: Posterior, cell: Cell, train: RoadExamples, validation: RoadExamples, report: Report
