@@ -117,7 +117,7 @@ class Footprint(NamedTuple):
     """The bytes of the largest activation of one input: before the first random layer, and after it, for one draw."""
 
     shared: int
-    own: int
+    per_draw: int
 
 
 class Predictor(ABC):
@@ -218,15 +218,15 @@ class Predictive:
 
     def _block_shape(self) -> tuple[int, int]:
         """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
-        shared, own = (2 * size for size in self.predictor.footprint(self.x[:1]))
+        shared, per_draw = (2 * size for size in self.predictor.footprint(self.x[:1]))
         cache = min(self.memory, CACHE_BYTES)
         # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
-        most = self.memory // (shared + self.samples * own)
-        rows = min(most, cache // (self.samples * own))
+        most = self.memory // (shared + self.samples * per_draw)
+        rows = min(most, cache // (self.samples * per_draw))
         if rows >= ENOUGH_INPUTS:
             return rows, self.samples
-        rows = min(most, cache // own, ENOUGH_INPUTS, len(self.x))
-        size = cache // (rows * own) if rows > 0 else self.memory // own
+        rows = min(most, cache // per_draw, ENOUGH_INPUTS, len(self.x))
+        size = cache // (rows * per_draw) if rows > 0 else self.memory // per_draw
         parts = -(-self.samples // max(1, size))
         return max(1, rows), -(-self.samples // parts)
 

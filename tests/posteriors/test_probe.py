@@ -57,7 +57,7 @@ def test_a_probe_changes_nothing() -> None:
 
 
 def test_a_network_that_needs_values_gets_them() -> None:
-    assert probe(frozen(Branching()), torch.ones(1, 4)).footprint.own == WIDTH * 4
+    assert probe(frozen(Branching()), torch.ones(1, 4)).footprint.per_draw == WIDTH * 4
     draws = MCDropout(Branching()).draw(3, 0)
     assert draws(torch.ones(1, 4)).log_probs().shape == (3, 1, WIDTH)
     with pytest.raises(StakesError, match="by the values"):

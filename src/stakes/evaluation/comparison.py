@@ -201,8 +201,8 @@ def advantage(scored: Sequence[Scored], ours: tuple[str, Rule], theirs: tuple[st
 
 def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:
     """The predictions of the model's seed with the highest validation utility; the first, where there is none."""
-    own = [item for item in predictions if item.model == model]
-    return max(own, key=lambda item: -np.inf if item.validation_utility is None else item.validation_utility)
+    candidates = [item for item in predictions if item.model == model]
+    return max(candidates, key=lambda item: -np.inf if item.validation_utility is None else item.validation_utility)
 
 
 def _choose(predictions: Sequence[Predictions]) -> tuple[str, str]:

@@ -93,10 +93,10 @@ def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliabil
     """The confidence of the most probable outcome, against how often it was right."""
     table, true = _flat(probs, labels)
     confidence, right = table.max(1), table.argmax(1) == true
-    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    counts = np.bincount(place, minlength=bins)
+    index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    counts = np.bincount(index, minlength=bins)
     used = counts > 0
-    totals = [np.bincount(place, weights=values, minlength=bins)[used] for values in (confidence, right)]
+    totals = [np.bincount(index, weights=values, minlength=bins)[used] for values in (confidence, right)]
     return Reliability(totals[0] / counts[used], totals[1] / counts[used], counts[used] / len(true))
 
 

@@ -125,8 +125,7 @@ def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) 
 
 def _digits(utility: TableUtility) -> int:
     """How many digits after the point a utility is worth: costs may be in millions, or in millionths."""
-    largest = float(np.abs(utility.values).max()) or 1.0
-    return max(0, DIGITS - math.floor(math.log10(largest)))
+    return max(0, DIGITS - math.floor(math.log10(utility.magnitude or 1.0)))
 
 
 def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> int:

@@ -194,5 +194,5 @@ class RunFolder:
 
     def _temporary_files(self) -> list[Path]:
         """Of a run that was killed while it wrote them."""
-        own = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
-        return own + list((self.path / "runs").glob("*/.*"))
+        files = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
+        return files + list((self.path / "runs").glob("*/.*"))

@@ -105,10 +105,10 @@ class Stack(Posterior):
                 tensor.data = views[name].data[index]
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
-        return self._each(lambda member, own: _rows_last(member.outputs(own, samples)), x, x_axis=1, out_axis=3)
+        return self._each(lambda member, x: _rows_last(member.outputs(x, samples)), x, x_axis=1, out_axis=3)
 
     def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
-        return self._each(lambda member, own: _rows_last(member.shared_outputs(own, samples)), x, x_axis=1, out_axis=3)
+        return self._each(lambda member, x: _rows_last(member.shared_outputs(x, samples)), x, x_axis=1, out_axis=3)
 
     def kl(self) -> Tensor:
         return self._each(lambda member, _: member.kl(), torch.empty(len(self.members)), x_axis=0, out_axis=0).sum()

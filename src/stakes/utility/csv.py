@@ -73,7 +73,7 @@ def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
 
 def _read_long(rows: list[list[str]]) -> tuple[str, str, Cells]:
     header = [name.lower() for name in rows[0]]
-    quantities = [(position, found) for position, name in enumerate(rows[0]) if (found := _quantity(name))]
+    quantities = [(position, match) for position, name in enumerate(rows[0]) if (match := _quantity(name))]
     if len(quantities) != 1:
         raise StakesError(f"expected the columns decision, outcome and cost (or utility), but got {listing(rows[0])}")
     (position, (kind, unit)) = quantities[0]

@@ -166,6 +166,11 @@ class TableUtility(Utility):
         return float(oracle) - self.mean_utility(counts)
 
     @property
+    def magnitude(self) -> float:
+        """The largest absolute value of a cell."""
+        return float(np.abs(self.values).max())
+
+    @property
     def costs(self) -> NDArray[np.float64]:
         """The same table as costs in ``unit``."""
         return np.asarray(self.cost_of(self.values))
