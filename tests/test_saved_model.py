@@ -31,6 +31,7 @@ from stakes.predictors import BoostedTrees, SampledPosterior, kinds
 from stakes.tables.encode import TableEncoder
 from stakes.training.examples import TensorExamples
 
+pytestmark = pytest.mark.filterwarnings("ignore:members of the ensemble are random in training")
 UTILITY = Utility.from_costs(
     {"go": {"a": 0, "b": 5, "c": 9}, "stay": {"a": 3, "b": 0, "c": 2}, "ask": {"a": 1, "b": 1.5, "c": 1}}, unit="£"
 )

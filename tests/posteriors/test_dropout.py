@@ -243,13 +243,13 @@ def test_errors_of_a_network_are_no_reason_to_run_it_draw_by_draw(error: Runtime
             self.dropout = nn.Dropout(0.5)
 
         def forward(self, x: Tensor) -> Tensor:
-            if x.device.type != "meta":
+            if len(x) == 7:  # and not in a probe
                 Broken.calls += 1
                 raise error
             return self.dropout(x)
 
     with pytest.raises(RuntimeError, match=str(error)):
-        MCDropout(Broken()).draw(5, 0)(torch.randn(3, 4)).mean_probs()
+        MCDropout(Broken()).draw(5, 0)(torch.randn(7, 4)).mean_probs()
     assert Broken.calls == 1
 
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -230,6 +231,11 @@ class PythonLayerDrop(nn.Module):
         return x if self.training and random.random() < 0.5 else 2 * x
 
 
+class NumpyLayerDrop(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.training and np.random.rand() < 0.5 else 2 * x  # noqa: NPY002
+
+
 class AlwaysOn(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, True)
@@ -248,6 +254,7 @@ HIDDEN: dict[str, Callable[[], nn.Module]] = {
     "rrelu": lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.RReLU(), nn.Linear(6, 3)),
     "noise": lambda: nn.Sequential(nn.Linear(WIDTH, 6), Noise(), nn.Linear(6, 3)),
     "Python's random": lambda: nn.Sequential(PythonLayerDrop(), nn.Linear(WIDTH, 3)),
+    "NumPy's random": lambda: nn.Sequential(NumpyLayerDrop(), nn.Linear(WIDTH, 3)),
     "derived from nn.Dropout": lambda: nn.Sequential(AlwaysOn(0.3), nn.Linear(WIDTH, 3)),
 }
 

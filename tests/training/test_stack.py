@@ -51,6 +51,7 @@ def whole_batch(stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
     return batch.x, batch.labels, batch.positions
 
 
+@pytest.mark.filterwarnings("ignore:members of the ensemble are random in training")
 @pytest.mark.parametrize(
     "make", [lambda net: MCDropout(net, NoisyCategorical(0.2)), MeanField, lambda net: Ensemble([net, MLP(4, 3, (8,))])]
 )

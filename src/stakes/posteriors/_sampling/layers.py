@@ -161,9 +161,9 @@ class FrozenRecurrent:
                 x = self.dropout(x if batch_axis is not None else x.squeeze(1))
                 x = x if batch_axis is not None else x.unsqueeze(1)
             weights = [weight for group in layer.all_weights[part] for weight in group]
-            own = tuple(state[part].contiguous() for state in states)
+            initial = tuple(state[part].contiguous() for state in states)
             settings = (layer.bias, 1, 0.0, False, layer.bidirectional, layer.batch_first and batch_axis is not None)
-            x, *end = run(x, own if len(own) > 1 else own[0], weights, *settings)
+            x, *end = run(x, initial if len(initial) > 1 else initial[0], weights, *settings)
             ends.append(end)
         last = tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
         if batch_axis is None:

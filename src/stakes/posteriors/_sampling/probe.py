@@ -65,7 +65,7 @@ def blank(network: nn.Module, device: str | None = None) -> nn.Module:
     """A copy of ``network`` with other tensors of the same shapes; on the meta device if it is large."""
     device = device or ("cpu" if _is_small(network) else "meta")
     known: dict[int, Any] = {
-        id(tensor): torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        id(tensor): torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).zero_()
         for tensor in [*network.parameters(), *network.buffers()]
     }
     return copy.deepcopy(network, known)
@@ -155,7 +155,8 @@ def _watch(network: nn.Module, row: Tensor, all_random: bool = False) -> _Pass:
 
 
 def _python_state() -> object:
-    return random.getstate(), repr(np.random.get_state(legacy=False)["state"]["key"].tobytes())  # noqa: NPY002
+    state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return random.getstate(), state["key"].tobytes(), state["pos"]
 
 
 class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
