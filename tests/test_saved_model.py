@@ -38,18 +38,18 @@ UTILITY = Utility.from_costs(
 X = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
 
 
-def mlp() -> MLP:
-    return MLP(4, 3, hidden=(6, 5), dropout=0.3, activation="tanh")
+def mlp(dropout: float = 0.3) -> MLP:
+    return MLP(4, 3, hidden=(6, 5), dropout=dropout, activation="tanh")
 
 
 POSTERIORS: dict[str, Callable[[], Posterior]] = {
     "dropout": lambda: MCDropout(mlp(), lengthscale=0.5),
-    "ensemble": lambda: Ensemble([mlp() for _ in range(3)], prior_sd=2.0),
+    "ensemble": lambda: Ensemble([mlp(0.0) for _ in range(3)], prior_sd=2.0),
     "mean_field": lambda: MeanField(mlp()),
     "noisy": lambda: MCDropout(mlp(), NoisyCategorical(0.2)),
     "learnt noise": lambda: MCDropout(mlp(), NoisyCategorical(0.2, learn=True)),
     "noise matrix": lambda: Ensemble(
-        [mlp(), mlp()], NoisyCategorical(matrix=[[0.8, 0.1, 0.1], [0.2, 0.8, 0], [0, 0, 1]])
+        [mlp(0.0), mlp(0.0)], NoisyCategorical(matrix=[[0.8, 0.1, 0.1], [0.2, 0.8, 0], [0, 0, 1]])
     ),
 }
 
@@ -111,24 +111,26 @@ def test_the_encoder_comes_along(tmp_path: Path) -> None:
 class Wrapped(nn.Module):
     """A network that stakes does not know, with one inside that it does."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.inner = mlp()
+        self.inner = mlp(dropout)
         self.scale = nn.Parameter(torch.tensor(2.0))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x) * self.scale  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("make", [lambda: MCDropout(Wrapped()), lambda: Ensemble([Wrapped(), Wrapped()])])
-def test_a_custom_network_is_asked_for(tmp_path: Path, make: Callable[[], Posterior]) -> None:
-    model = SavedModel(SampledPosterior(make()), UTILITY)
+@pytest.mark.parametrize(
+    ("dropout", "make"), [(0.3, MCDropout), (0.0, lambda network: Ensemble([network, copy.deepcopy(network)]))]
+)
+def test_a_custom_network_is_asked_for(tmp_path: Path, dropout: float, make: Callable[[nn.Module], Posterior]) -> None:
+    model = SavedModel(SampledPosterior(make(Wrapped(dropout))), UTILITY)
     model.save(tmp_path / "model")
     with pytest.raises(StakesError, match=r"'Wrapped'.*network="):
         SavedModel.load(tmp_path / "model")
-    assert torch.equal(SavedModel.load(tmp_path / "model", Wrapped()).decide(X).probs, model.decide(X).probs)
+    assert torch.equal(SavedModel.load(tmp_path / "model", Wrapped(dropout)).decide(X).probs, model.decide(X).probs)
     with pytest.raises(StakesError, match="do not fit"):
-        SavedModel.load(tmp_path / "model", mlp())
+        SavedModel.load(tmp_path / "model", mlp(dropout))
 
 
 class Scaled(MLP):
@@ -291,6 +293,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] * bool(path) + [found for key, value in items for found in places(value, (*path, key))]
 
 
+@pytest.mark.filterwarnings("ignore:members of the ensemble are random:stakes.errors.StakesWarning")
 @pytest.mark.parametrize("name", ["dropout", "ensemble", "mean_field", "noise matrix", "trees"])
 def test_no_edit_of_the_json_gives_anything_but_a_clear_error(tmp_path: Path, name: str) -> None:
     """Every entry in turn is taken out, or replaced by something else of each kind."""
