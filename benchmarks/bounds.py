@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.timing import seconds
 from stakes import MLP, MCDropout
 from stakes.networks.segnet import SegNet
-from stakes.posteriors.base import CACHE_BYTES
+from stakes.outcomes import CACHE_BYTES
 
 RESOURCES = ("matrix products", "exponentials", "random numbers", "memory traffic")
 HEADINGS = ("end", *(f"{name}, ms" for name in RESOURCES), "bound, ms", "measured, ms", "times the bound")

@@ -137,6 +137,12 @@ class Predictor(ABC):
     def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
         """``(last - first, B, ..., K)``: the draws from ``first`` up to ``last``."""
 
+    def draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
+        """``(size, B, ..., K)`` some draws after the others; fewer in the last block."""
+        x = x.to(self.device)
+        for first in range(0, self.samples, size):
+            yield self.outcomes(x, first, min(first + size, self.samples))
+
     def footprint(self, x: Tensor) -> Footprint:
         """What one input takes, by which blocks are cut."""
         return Footprint(x[:1].nbytes, self.outcomes(x[:1], 0, 1).weights.nbytes)
@@ -179,7 +185,7 @@ class Predictive:
         """``(S, b, ..., K)`` all draws, for one block of inputs after the other."""
         rows, size = self._block_shape()
         for x in torch.split(self.x, rows):
-            draws = list(self._draw_blocks(x, size))
+            draws = list(self.predictor.draw_blocks(x, size))
             yield draws[0] if len(draws) == 1 else Outcomes.cat(draws)
 
     def probs(self) -> Tensor:
@@ -196,7 +202,7 @@ class Predictive:
         rows, size = self._block_shape()
         parts = []
         for x in torch.split(self.x, rows):
-            blocks = self._draw_blocks(x, size)
+            blocks = self.predictor.draw_blocks(x, size)
             first = next(blocks)
             if first.values is not None:
                 parts.append(Outcomes.cat([first, *blocks]).mixture())
@@ -210,11 +216,6 @@ class Predictive:
     def mean_probs(self) -> Tensor:
         """``(B, ..., C)`` the mean predictive."""
         return self.mixture().weights
-
-    def _draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
-        x = x.to(self.predictor.device)
-        for first in range(0, self.samples, size):
-            yield self.predictor.outcomes(x, first, min(first + size, self.samples))
 
     def _block_shape(self) -> tuple[int, int]:
         """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""

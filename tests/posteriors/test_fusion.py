@@ -121,6 +121,9 @@ class _AsItIs(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
 
+    def with_layout_fallback(self, run: Callable[[], Tensor]) -> Tensor:
+        return run()
+
 
 class _Twice(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
@@ -266,3 +269,55 @@ def test_draws_have_the_mean_and_variance_of_the_usual_loop(
         (fourth - theirs.square()).clamp_min(0) * 2 / passes
     ).sqrt()  # of the difference between two sample variances
     assert ((ours - theirs).abs() < 6 * error + 1e-6).all()
+
+
+class _OneByOne(nn.Module):
+    """What vmap cannot run: control flow on values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if bool(x.sum() > -torch.inf) else -x
+
+
+@pytest.mark.filterwarnings("ignore:draws are computed one by one")
+@pytest.mark.parametrize("alone", [False, True], ids=["vmap", "one by one"])
+@pytest.mark.parametrize("kind", ["dropout", "attention", "recurrent"])
+def test_what_precedes_randomness_is_used_again_and_nothing_else(kind: str, alone: bool) -> None:
+    """In blocks of one draw each, against all draws at once; counted in the first layer."""
+    torch.manual_seed(0)
+    random: dict[str, nn.Module] = {
+        "dropout": nn.Dropout(0.5),
+        "attention": nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True),
+        "recurrent": _First(nn.GRU(4, 4, num_layers=2, dropout=0.5, batch_first=True)),
+    }
+    calls: list[int] = []
+    network = nn.Sequential(_Counted(calls), random[kind], _OneByOne() if alone else nn.Identity(), nn.Flatten())
+    x = torch.randn(3, 5, 4)
+    draws = MCDropout(nn.Sequential(network, nn.Linear(20, 3))).draw(6, seed=0)
+    together = draws(x).probs()
+    assert len(together.unique(dim=0)) == 6
+    calls.clear()
+    torch.testing.assert_close(draws(x, memory=1).probs(), together)
+    assert sum(calls) == 3, "once for each block of inputs, of which there are three"
+    torch.testing.assert_close(torch.cat([draws.outcomes(x, s, s + 1).weights for s in range(6)]), together)
+
+
+class _First(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+class _Counted(nn.Module):
+    def __init__(self, calls: list[int]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.append(1)
+        return x.sin()
+
+    def __deepcopy__(self, memo: dict) -> "_Counted":
+        return _Counted(self.calls)

@@ -6,7 +6,6 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -18,9 +17,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from stakes.errors import StakesError
 from stakes.likelihoods import Likelihood
+from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen
-from stakes.posteriors._sampling.masks import ActiveMasks, active, mask_shape, masked
+from stakes.posteriors._sampling.masks import ActiveMasks, active, mask_shape, masked, reusing_prefixes
 from stakes.posteriors._sampling.probe import Probe, batch_is_first, blank, probe
 from stakes.posteriors.base import (
     FrozenDraws,
@@ -108,12 +108,15 @@ class DropoutDraws(FrozenDraws):
             with active(ActiveMasks(masks, plan.layouts, len(x))):
                 return self._network(x)  # type: ignore[no-any-return]
 
-        return self._over_draws(one, plan.masks(first, last))
+        masks = plan.masks(first, last)
+        return self._network.with_layout_fallback(lambda: self._over_draws(one, masks))
+
+    def draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
+        with reusing_prefixes():
+            yield from super().draw_blocks(x, size)
 
     def _probe(self, x: Tensor) -> Probe:
-        if self._network.channels_last:  # which the meta device does not tell of
-            self._network.with_layout_fallback(lambda: batch_is_first(copy.deepcopy(self._network), x[:1]))
-        shown = probe(self._network, x)
+        shown = self._network.with_layout_fallback(lambda: probe(self._network, x))
         shown.refuse_randomness()
         if not shown.layouts:
             raise StakesError(

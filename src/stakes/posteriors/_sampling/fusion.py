@@ -9,7 +9,8 @@ own types, without hooks.
                                                   for each output pixel: 4/9 of the multiplications
     dropout, linear                               see `masks.MaskedLinear`
 
-Convolutions get their channels last in memory, which CPUs prefer.
+What precedes the first dropout layer is computed once for all blocks of draws of an input (`masks.prefix`), and
+convolutions get their channels last in memory, which CPUs prefer.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear
+from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, forget_prefixes, prefix
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=nn.Module)
@@ -67,6 +68,7 @@ class FusedNetwork(nn.Module):
                 raise
         self.channels_last = False
         self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        forget_prefixes()
         return run()
 
 
@@ -86,11 +88,24 @@ class _FusedForward:
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.layers = layers
+        random = [any(map(_may_be_random, layer.modules())) for layer in layers]
+        self._first = random.index(True) if True in random else len(layers)
 
     def __call__(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        x = prefix(self, x, lambda x: _run(self.layers[: self._first], x)) if self._first else x
+        return _run(self.layers[self._first :], x)
+
+
+def _may_be_random(layer: nn.Module) -> bool:
+    """Dropout, or a layer whose forward was replaced: attention and recurrent layers with masks."""
+    forward = vars(layer).get("forward")
+    return isinstance(layer, FrozenDropout) or not (forward is None or isinstance(forward, _FusedForward))
+
+
+def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
 
 
 def _fuse_neighbours(

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -99,8 +99,21 @@ class ActiveMasks:
         return layout, self._masks[key]
 
 
+class Reused(NamedTuple):
+    """What the first layers of a sequence put out for an input; a later layer may have changed either in place."""
+
+    x: Tensor
+    x_version: int
+    out: Tensor
+    out_version: int
+
+    def holds_for(self, x: Tensor) -> bool:
+        return self.x is x and (self.x_version, self.out_version) == (x._version, self.out._version)
+
+
 class _Thread(threading.local):
     source: MaskSource | None = None
+    reused: dict[object, Reused] | None = None
 
 
 _thread = _Thread()  # several threads may ask one network for its draws at once
@@ -115,6 +128,40 @@ def active(source: MaskSource) -> Iterator[None]:
         yield
     finally:
         _thread.source = before
+
+
+@contextmanager
+def reusing_prefixes() -> Iterator[None]:
+    """In this thread, what precedes the first dropout layer is computed once for all blocks of draws of an input."""
+    before = _thread.reused
+    _thread.reused = {}
+    try:
+        yield
+    finally:
+        _thread.reused = before
+
+
+def prefix(owner: object, x: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+    """``run(x)``, or what ``owner`` got for the same input before."""
+    if _thread.reused is None or not _is_reusable(x):
+        return run(x)
+    known = _thread.reused.get(owner)
+    if known is None or not known.holds_for(x):
+        out = run(x)
+        if not _is_reusable(out):
+            return out
+        known = _thread.reused[owner] = Reused(x, x._version, out, out._version)
+    return known.out
+
+
+def forget_prefixes() -> None:
+    if _thread.reused is not None:
+        _thread.reused.clear()
+
+
+def _is_reusable(x: Any) -> bool:
+    """Not what depends on the draw, and not what has no version."""
+    return isinstance(x, Tensor) and not torch._C._functorch.is_batchedtensor(x) and not x.is_inference()
 
 
 class FrozenDropout(nn.Module):
