@@ -32,8 +32,6 @@ def find_model(path: Path) -> Path:
 class Decider:
     """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
 
-    >>> Decider("run")(pd.read_csv("new.csv"))  # doctest: +SKIP
-
     A row has the columns decision, expected_utility, margin (to the second-best decision) and p_OUTCOME for every
     outcome. ``path`` is a saved model, or the folder of a run.
     """
