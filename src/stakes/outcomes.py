@@ -217,7 +217,7 @@ class Predictive:
 
     def _block_shape(self) -> tuple[int, int]:
         """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
-        shared, per_draw = (2 * size for size in self.predictor.footprint(self.x[:1]))
+        shared, per_draw = (2 * size for size in self.predictor.footprint(self.x[:8]))
         cache = min(self.memory, CACHE_BYTES)
         # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
         most = self.memory // (shared + self.samples * per_draw)

@@ -297,7 +297,8 @@ def test_what_precedes_randomness_is_used_again_and_nothing_else(kind: str, alon
     assert len(together.unique(dim=0)) == 6
     calls.clear()
     torch.testing.assert_close(draws(x, memory=1).probs(), together)
-    assert sum(calls) == 3, "once for each block of inputs, of which there are three"
+    once = kind != "recurrent" and not alone  # only under vmap can it be seen that nothing depends on the draw
+    assert sum(calls) == (3 if once else 18), "once for each block of inputs, or for each draw of it"
     torch.testing.assert_close(torch.cat([draws.outcomes(x, s, s + 1).weights for s in range(6)]), together)
 
 
@@ -321,3 +322,24 @@ class _Counted(nn.Module):
 
     def __deepcopy__(self, memo: dict) -> "_Counted":
         return _Counted(self.calls)
+
+
+class _Hyper(nn.Module):
+    """The weights of its sequence depend on the draw, though the input does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.randn(3, 6))
+        self.recurrent = nn.GRU(6, 6, 2, dropout=0.4, batch_first=True)
+        self.body = nn.Sequential(nn.Linear(6, 3), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.recurrent(self.start.unsqueeze(0))[0][0] * 4
+        return torch.func.functional_call(self.body, {"0.weight": weight}, (x,))
+
+
+@pytest.mark.filterwarnings("ignore:draws are computed one by one")
+def test_a_sequence_that_depends_on_the_draw_by_its_weights_is_run_for_each() -> None:
+    torch.manual_seed(0)
+    probs = MCDropout(_Hyper()).draw(20, seed=0)(torch.randn(4, 6)).probs()
+    assert len(probs.unique(dim=0)) == 20

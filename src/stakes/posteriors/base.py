@@ -58,6 +58,8 @@ class Posterior(nn.Module, ABC):
         try:
             return family.build(make_network, likelihood, seed, **settings)
         except TypeError as error:
+            if "argument" not in str(error):  # not about the settings: a fault of its own
+                raise
             raise StakesError(f"unknown settings for the posterior {spec['family']!r}: {error}") from None
 
     @abstractmethod
@@ -79,6 +81,9 @@ class Posterior(nn.Module, ABC):
             outcomes = self.likelihood.outcomes(self.shared_outputs(x, samples))
         # By way of logarithms: these are the probabilities whose logarithms training sees.
         return Outcomes(outcomes.log_weights.exp().mean(0)) if outcomes.values is None else outcomes.mixture()
+
+    def check(self, x: Tensor) -> None:
+        """Refuse a network that could be trained on such inputs, but not drawn from; `fit` asks before it starts."""
 
     @abstractmethod
     def kl(self) -> Tensor:
@@ -143,6 +148,7 @@ class FrozenDraws(Draws):
         self._network, self._seed = network, seed
         self._over_draws = OverDraws()
         self._plans: dict[tuple[torch.Size, torch.dtype], Plan] = {}
+        self.checked: set[tuple[torch.Size, torch.dtype]] = set()  # inputs for which randomness was looked for
         self._lock = threading.RLock()  # around a probe, and where weights are put into the network
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,7 +163,7 @@ class FrozenDraws(Draws):
         return self._plan(x).footprint
 
     @abstractmethod
-    def _probe(self, x: Tensor) -> Probe:
+    def _probe(self, x: Tensor, check: bool) -> Probe:
         """Probe the network, and refuse what draws cannot be made of."""
 
     def _plan(self, x: Tensor) -> Plan:
@@ -166,7 +172,8 @@ class FrozenDraws(Draws):
         plan = self._plans.get(key)
         if plan is None:
             with self._lock:
-                shown = self._probe(x)
+                shown = self._probe(x, check=key not in self.checked)
+                self.checked.add(key)
             masks = Stacks(partial(self._masks, shown.layouts), self.samples)
             plan = Plan(masks, shown.layouts, shown.footprint)
             self._plans = {**dict([*self._plans.items()][1 - KNOWN_SHAPES :]), key: plan}
@@ -231,6 +238,7 @@ _VMAP_CANNOT = (
     "Cannot access data pointer of Tensor that doesn't have storage",  # numpy(), tolist()
     "view size is not compatible",
     "Could not run 'aten::",  # sparse tensors
+    "BatchedTensorImpl",  # untyped_storage()
 )
 _counting = threading.Lock()
 _running = 0

@@ -55,6 +55,7 @@ class MCDropout(Posterior):
         self._keep = 1 - sum(rates) / len(rates)
         self._over_draws = OverDraws()
         self._batch_first: dict[tuple[torch.Size, torch.dtype], bool] = {}
+        self._checked: set[tuple[torch.Size, torch.dtype]] = set()
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
@@ -74,7 +75,12 @@ class MCDropout(Posterior):
 
     def draw(self, samples: int, seed: int) -> "DropoutDraws":
         require_samples(samples)
-        return DropoutDraws(self.network, self.likelihood, samples, seed)
+        draws = DropoutDraws(self.network, self.likelihood, samples, seed)
+        draws.checked = self._checked
+        return draws
+
+    def check(self, x: Tensor) -> None:
+        self.draw(1, seed=0).footprint(x)
 
     def settings(self) -> dict[str, Any]:
         return {"lengthscale": self.lengthscale}
@@ -115,8 +121,8 @@ class DropoutDraws(FrozenDraws):
         with reusing_prefixes():
             yield from super().draw_blocks(x, size)
 
-    def _probe(self, x: Tensor) -> Probe:
-        shown = self._network.with_layout_fallback(lambda: probe(self._network, x))
+    def _probe(self, x: Tensor, check: bool) -> Probe:
+        shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         shown.refuse_randomness()
         if not shown.layouts:
             raise StakesError(

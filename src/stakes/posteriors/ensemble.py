@@ -114,7 +114,7 @@ class EnsembleDraws(FrozenDraws):
 
     def __init__(self, members: Sequence[nn.Module], likelihood: Likelihood) -> None:
         alike = all(_settings_of(member) == _settings_of(members[0]) for member in members)
-        frozen = [FusedNetwork(without_dropout(member)) for member in members]
+        frozen = [FusedNetwork(without_dropout(member), channels_last=False) for member in members]
         super().__init__(frozen[0], likelihood, len(frozen), seed=0)
         # One network with all their weights, unless they differ in something else.
         self._members = None if alike else frozen
@@ -142,8 +142,8 @@ class EnsembleDraws(FrozenDraws):
         with self._lock:
             return self._over_draws(one, {key: value[first:last] for key, value in self._state.items()})
 
-    def _probe(self, x: Tensor) -> Probe:
-        shown = probe(self._network, x, all_random=True)
+    def _probe(self, x: Tensor, check: bool) -> Probe:
+        shown = probe(self._network, x, all_random=True, check=check)
         shown._replace(random_in_training=[]).refuse_randomness()
         if shown.random_in_training:
             _warn_of_randomness(shown.random_in_training)
@@ -183,7 +183,9 @@ def _stacked_layers(members: Sequence[FusedNetwork]) -> "Sequence[_StackedLinear
 def _settings_of(network: nn.Module) -> list[object]:
     """All that its modules have apart from weights, in a form that is equal only for what is alike."""
     tensors = {"_parameters", "_buffers", "_modules", "training"}
-    return [
+    weights = [parameter for _, parameter in network.named_parameters(remove_duplicate=False)]
+    tied = [[first is second for second in weights[:index]] for index, first in enumerate(weights)]
+    return [tied] + [
         {key: _comparable(value) for key, value in vars(module).items() if key not in tensors}
         for module in network.modules()
     ]

@@ -28,6 +28,10 @@ from stakes.posteriors._sampling.masks import ActiveMasks, active
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors.base import FrozenDraws, OverDraws, Posterior, Stacks, families, require_samples
 
+_PLAIN = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+)  # fmt: skip
+
 
 @families.register("mean_field")
 class MeanField(Posterior):
@@ -52,6 +56,7 @@ class MeanField(Posterior):
                 f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
             )
         self._over_draws = OverDraws()
+        self._checked: set[tuple[torch.Size, torch.dtype]] = set()
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
@@ -64,7 +69,12 @@ class MeanField(Posterior):
 
     def draw(self, samples: int, seed: int) -> "MeanFieldDraws":
         require_samples(samples)
-        return MeanFieldDraws(self.network, self.likelihood, samples, seed)
+        draws = MeanFieldDraws(self.network, self.likelihood, samples, seed)
+        draws.checked = self._checked
+        return draws
+
+    def check(self, x: Tensor) -> None:
+        self.draw(1, seed=0).footprint(x)
 
     def settings(self) -> dict[str, Any]:
         return {"prior_sd": self.prior_sd, "initial_sd": self.initial_sd}
@@ -96,8 +106,8 @@ class MeanFieldDraws(FrozenDraws):
         with self._lock:
             return self._over_draws(one, {**self._weights(first, last), **plan.masks(first, last)})
 
-    def _probe(self, x: Tensor) -> Probe:
-        shown = probe(self._network, x, all_random=True)
+    def _probe(self, x: Tensor, check: bool) -> Probe:
+        shown = probe(self._network, x, all_random=True, check=check)
         shown.refuse_randomness()
         layers = {key.rpartition(".")[0] for key in self._gaussians}
         repeated = [name for name in sorted(layers) if shown.module_calls[name] > 1]
@@ -105,6 +115,13 @@ class MeanFieldDraws(FrozenDraws):
             raise StakesError(
                 f"expected layers that are called once for an input, but {listing(repeated)} are called more often, "
                 "each time with other noise in training and with the same in a draw: use MCDropout or Ensemble"
+            )
+        others = sorted(layers & set(shown.not_batch_first))
+        if others:
+            raise StakesError(
+                f"expected the batch on axis 0 of what enters the layers {listing(others)}: in training each entry of "
+                "that axis has noise of its own, and tokens or frames of one input have to share theirs. Give "
+                "Transformers batch_first=True, keep frames on an axis of their own, or use MCDropout or Ensemble"
             )
         return shown
 
@@ -197,11 +214,13 @@ def _signs(like: Tensor, axis: int) -> Tensor:
 
 def _gaussian(layer: nn.Module, initial_sd: float) -> GaussianLayer | None:
     # Attention reads the weight of its output projection itself, so that layer has to stay a plain one.
-    if parametrize.is_parametrized(layer):
+    if not isinstance(layer, nn.Linear | _ConvNd) or isinstance(layer, NonDynamicallyQuantizableLinear):
+        return None
+    plain = type(layer).forward in {kind.forward for kind in _PLAIN} and "forward" not in vars(layer)
+    if not plain or parametrize.is_parametrized(layer) or layer._forward_hooks or layer._forward_pre_hooks:
         raise StakesError(
-            f"cannot make {type(layer).__name__} Gaussian: its weight is parametrised (by weight norm, say); "
-            "remove that first"
+            f"cannot make {type(layer).__name__} Gaussian: its weight is parametrised (by weight norm, say), or its "
+            "forward is not that of PyTorch's layer, so that noise on its output is not noise on its weights: use a "
+            "plain layer, or MCDropout or Ensemble"
         )
-    if isinstance(layer, nn.Linear | _ConvNd) and not isinstance(layer, NonDynamicallyQuantizableLinear):
-        return GaussianLayer(layer, initial_sd)
-    return None
+    return GaussianLayer(layer, initial_sd)

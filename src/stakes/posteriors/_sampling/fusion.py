@@ -32,7 +32,7 @@ class FusedNetwork(nn.Module):
     or takes their layers one by one, these are as they were.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, channels_last: bool = True) -> None:
         super().__init__()
         self.network = network.requires_grad_(False)
         self.fused = nn.ModuleList()  # the layers that stand for others, where `parameters` finds them
@@ -44,7 +44,7 @@ class FusedNetwork(nn.Module):
                 layers = _fuse_neighbours(layers, fuse)
             self.fused.extend(layer for layer in layers if layer not in known and not isinstance(layer, MaskedLinear))
             sequence.__dict__["forward"] = _FusedForward(layers)
-        self.channels_last = any(isinstance(layer, nn.Conv2d) for layer in network.modules())
+        self.channels_last = channels_last and any(isinstance(layer, nn.Conv2d) for layer in network.modules())
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -143,7 +143,8 @@ def reusing_prefixes() -> Iterator[None]:
 
 def prefix(owner: object, x: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
     """``run(x)``, or what ``owner`` got for the same input before."""
-    if _thread.reused is None or not _is_reusable(x):
+    # Only under vmap, where whatever depends on the draw, in whatever way, shows it.
+    if _thread.reused is None or torch._C._functorch.peek_interpreter_stack() is None or not _is_reusable(x):
         return run(x)
     known = _thread.reused.get(owner)
     if known is None or not known.holds_for(x):

@@ -1,24 +1,24 @@
 """What a network shows when inputs pass through it: sizes, batch axes of its dropout layers, and other randomness."""
 
 import copy
-import random
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from stakes.errors import StakesError, listing
 from stakes.outcomes import Footprint
-from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, active
+from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, MaskLayout, active
 
 SMALL_NETWORK, SMALL_INPUT = 2**20, 2**14  # weights, and numbers in an input
+PASSES = 8  # that have to agree: a layer that is skipped at random, half of the time, is missed once in 128 times
 
 
 class Probe(NamedTuple):
@@ -29,30 +29,32 @@ class Probe(NamedTuple):
     random: list[str]  # random operations, and the layers they are in, in eval mode
     random_in_training: list[str]  # the same in training mode
     module_calls: Counter[str]
+    not_batch_first: list[str]  # modules whose first input does not have the batch, and nothing else, on axis 0
 
     def refuse_randomness(self) -> None:
         """What is random in training has to be random in draws; what is random in eval mode cannot be frozen."""
         operations = [*self.random_in_training, *self.random]
         if operations:
             raise StakesError(
-                "expected dropout layers to be all that is random in the network, but it also calls "
-                f"{listing(dict.fromkeys(operations))}, and draws cannot repeat that. Put nn.Dropout modules in place "
-                "of F.dropout, stochastic depth, noise and random activations, give scaled_dot_product_attention "
-                "dropout_p=0 (or use nn.MultiheadAttention), or use Ensemble"
+                "expected dropout layers to be all that is random in the network, but it also has "
+                f"{listing(dict.fromkeys(operations))}, and draws cannot repeat that. Put nn.Dropout modules, called "
+                "in every mode, in place of F.dropout, stochastic depth, noise and random activations, give "
+                "scaled_dot_product_attention dropout_p=0 (or use nn.MultiheadAttention), or use Ensemble"
             )
 
 
-def probe(network: nn.Module, x: Tensor, all_random: bool = False) -> Probe:
+def probe(network: nn.Module, x: Tensor, all_random: bool = False, check: bool = True) -> Probe:
     """Pass copies of ``x[:1]`` through a copy of ``network``; if that is much to compute, on the meta device.
 
-    ``all_random`` says that the draws differ from the first layer on.
+    ``all_random`` says that the draws differ from the first layer on; without ``check``, randomness is not looked for.
     """
     if not _is_small(network, x[:1]):
         try:
-            return _probe(blank(network, "meta"), torch.empty_like(x[:1], device="meta"), all_random, network, x)
+            row = torch.empty_like(x[:1], device="meta")
+            return _probe(blank(network, "meta"), row, all_random, check, network, x)
         except Exception:  # it needs values, or its device; an error of its own comes again below
             pass
-    return _probe(copy.deepcopy(network), x[:1], all_random, network, x)
+    return _probe(copy.deepcopy(network), x[:1], all_random, check, network, x)
 
 
 def batch_is_first(network: nn.Module, row: Tensor) -> bool:
@@ -77,15 +79,77 @@ def _is_small(network: nn.Module, *inputs: Tensor) -> bool:
     return weights <= SMALL_NETWORK and all(x.numel() <= SMALL_INPUT for x in inputs)
 
 
-def _probe(network: nn.Module, row: Tensor, all_random: bool, original: nn.Module, x: Tensor) -> Probe:
-    two = _watch(network, row, all_random)
-    layouts, folded = _layouts(two.calls, _record(network, torch.cat([row] * 3)))
-    for module in network.modules():
-        module.training = not isinstance(module, _NormBase)
-    trained = _watch(network, row)
+def _probe(network: nn.Module, row: Tensor, all_random: bool, check: bool, original: nn.Module, x: Tensor) -> Probe:
+    two, three = (_watch(network, torch.cat([row] * rows), all_random) for rows in (2, 3))
+    layouts, folded = _layouts(two.calls, three.calls)
     if folded:
         layouts |= _unfolded(copy.deepcopy(original), x, {key: (two.calls[key], axis) for key, axis in folded.items()})
-    return Probe(two.footprint, {key: layouts[key] for key in two.calls}, two.random, trained.random, two.module_calls)
+    layouts = {key: layouts[key] for key in two.calls}
+    random, random_in_training = two.random, []
+    if check:
+        _refuse_changes_in_place(copy.deepcopy(original), x[:1], two.calls, layouts)
+        random += _changes(network, torch.cat([row, row]))
+        for module in network.modules():
+            module.training = not isinstance(module, _NormBase)
+        trained = _watch(network, torch.cat([row, row]))
+        others = sorted({key.rpartition("/")[0] for key in trained.calls.keys() ^ two.calls.keys()})
+        random_in_training = [*trained.random, *(f"dropout layer {name!r} called in one mode only" for name in others)]
+        random_in_training += _changes(network, torch.cat([row, row]))
+    not_first = [name for name, shapes in two.inputs.items() if not _batch_is_first(shapes, three.inputs[name])]
+    return Probe(two.footprint, layouts, random, random_in_training, two.module_calls, not_first)
+
+
+def _batch_is_first(two: torch.Size, three: torch.Size) -> bool:
+    return len(two) > 0 and (two[0], three[0], two[1:]) == (2, 3, three[1:])
+
+
+def _changes(network: nn.Module, x: Tensor) -> list[str]:
+    """What differs between passes of the same input: randomness of generators that nobody can watch."""
+    steps, outputs = set(), []
+    for _ in range(PASSES):
+        recorder = _Recorder()
+        with torch.no_grad(), active(recorder), _RandomOperations() as operations:
+            outputs.append(network(x))
+        steps.add((*recorder.calls, *operations.names))
+    same = all(not isinstance(out, Tensor) or out.is_meta or _is_equal(out, outputs[0]) for out in outputs)
+    return [] if same and len(steps) == 1 else ["results that differ from pass to pass"]
+
+
+def _is_equal(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _refuse_changes_in_place(
+    network: nn.Module, row: Tensor, calls: Mapping[str, "_Call"], layouts: Mapping[str, MaskLayout]
+) -> None:
+    """A dropout layer with ``inplace=True`` changes its input in training, but not in a draw: others may see it."""
+    in_place = [call.layer for call in calls.values() if getattr(call.layer.layer, "inplace", False)]
+    if not in_place or row.is_meta:
+        return
+    kept = {key: torch.ones(layout.shape, dtype=torch.uint8, device=row.device) for key, layout in layouts.items()}
+    outputs = []
+    for source in (ActiveMasks(kept, layouts, 1), _InPlace(ActiveMasks(kept, layouts, 1))):
+        with torch.no_grad(), active(source):
+            outputs.append(network(row.clone()))
+    if not _is_equal(*outputs):
+        raise StakesError(
+            f"the dropout layer {in_place[0].name!r} works in place on a tensor that the network uses elsewhere, which "
+            "draws cannot repeat: give it inplace=False"
+        )
+
+
+class _InPlace:
+    """Masks that keep all, applied in place by layers that ask for it."""
+
+    def __init__(self, masks: ActiveMasks) -> None:
+        self._masks = masks
+
+    def next(self, layer: FrozenDropout, x: Tensor) -> tuple[MaskLayout, Tensor] | None:
+        layout, mask = self._masks.next(layer, x)
+        if not getattr(layer.layer, "inplace", False):
+            return layout, mask
+        x.copy_(layer.apply_mask(x, layout, mask))
+        return None
 
 
 class _Call(NamedTuple):
@@ -99,6 +163,7 @@ class _Pass(NamedTuple):
     calls: dict[str, _Call]
     random: list[str]
     module_calls: Counter[str]
+    inputs: dict[str, torch.Size]  # of the first argument of each module
 
 
 class _Recorder:
@@ -122,41 +187,31 @@ def _record(network: nn.Module, x: Tensor, keep: Collection[str] = ()) -> dict[s
     return recorder.calls
 
 
-def _watch(network: nn.Module, row: Tensor, all_random: bool = False) -> _Pass:
-    """Pass ``row`` twice, as a batch, through ``network``, and watch what its layers do."""
-    before, after = [row.nbytes], [1]
-    operations = _RandomOperations()
+def _watch(network: nn.Module, x: Tensor, all_random: bool = False) -> _Pass:
+    """Pass ``x`` through ``network``, and watch what its layers do."""
+    before, after = [x[:1].nbytes], [1]
+    operations, recorder = _RandomOperations(), _Recorder()
+    module_calls: Counter[str] = Counter()
+    shapes: dict[str, torch.Size] = {}
 
     def enter(name: str, module: nn.Module, inputs: Any) -> None:
         operations.where.append(name)
         module_calls[name] += 1
+        if inputs and isinstance(inputs[0], Tensor):
+            shapes.setdefault(name, inputs[0].shape)
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:
         operations.where.pop()
         sizes = after if all_random or recorder.calls else before
-        sizes.extend([output.nbytes // 2] if isinstance(output, Tensor) else [])
+        sizes.extend([output.nbytes // len(x)] if isinstance(output, Tensor) else [])
 
     with ExitStack() as stack:
         for name, module in network.named_modules():
             stack.callback(module.register_forward_pre_hook(partial(enter, name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
-        for _ in range(3):  # other threads may draw from Python's and NumPy's generators, too: not three times
-            torch_state, python_state, recorder = torch.get_rng_state(), _python_state(), _Recorder()
-            module_calls: Counter[str] = Counter()
-            with torch.no_grad(), active(recorder), operations:
-                network(torch.cat([row, row]))
-            if operations.seen:
-                torch.set_rng_state(torch_state)
-            if _python_state() == python_state:
-                break
-        else:
-            operations.seen.setdefault("Python's random or numpy.random")
-    return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen), module_calls)
-
-
-def _python_state() -> object:
-    state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
-    return random.getstate(), state["key"].tobytes(), state["pos"]
+        with torch.no_grad(), active(recorder), operations:
+            network(x)
+    return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen), module_calls, shapes)
 
 
 class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -165,13 +220,33 @@ class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.where: list[str] = []  # the layers that are running
+        self.names: list[str] = []  # of all operations, in order
         self.seen: dict[str, None] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags and not _is_off(func, args, kwargs or {}):
-            name = self.where[-1].removeprefix("network").lstrip(".") if self.where else ""
-            self.seen.setdefault(f"{func.name()} in layer {name!r}" if name else str(func.name()))
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        self.names.append(func.name())
+        if torch.Tag.nondeterministic_seeded not in func.tags or _is_off(func, args, kwargs):
+            return func(*args, **kwargs)
+        name = self.where[-1].removeprefix("network").lstrip(".") if self.where else ""
+        self.seen.setdefault(f"{func.name()} in layer {name!r}" if name else str(func.name()))
+        return _without_numbers(func, args, kwargs)
+
+
+def _without_numbers(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Zeros in place of random numbers: the generator is that of all threads, and one of them may be training."""
+    if func._schema.is_mutable:  # as normal_
+        return args[0].zero_()
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+    device = kwargs.get("device") or (tensors[0].device if tensors else "cpu")
+    names = {argument.name for argument in func._schema.arguments}
+    options = {**kwargs, **({"device": "meta"} if "device" in names else {})}
+    out = func(*tree_map(_on_meta, args), **{key: _on_meta(value) for key, value in options.items()})
+    return tree_map(lambda value: torch.zeros_like(value, device=device) if isinstance(value, Tensor) else value, out)
+
+
+def _on_meta(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, Tensor) else None if isinstance(value, torch.Generator) else value
 
 
 def _is_off(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -202,7 +277,13 @@ def _unfolded(network: nn.Module, x: Tensor, calls: Mapping[str, tuple[_Call, in
     """Find the batch in axes of size ``outer * B * inner``, by which entries follow the second of two inputs."""
     passes = []
     for pair in (x[:1], x[:1]), (x[:1], _another(x)):
-        recorded = _record(network, torch.cat(pair), keep=calls)
+        try:
+            recorded = _record(network, torch.cat(pair), keep=calls)
+        except Exception as error:  # an input with noise need not be one that the network takes
+            ((layer, shape, _), _), *_ = calls.values()
+            raise _unclear(
+                layer, f"its shape is {tuple(shape)} for 2 inputs, and another input fails: {error}"
+            ) from None
         passes.append([call.x.nan_to_num() for call in recorded.values() if call.x is not None])
     layouts = {}
     for (key, ((layer, shape, _), axis)), first, second in zip(calls.items(), *passes, strict=True):
@@ -217,12 +298,14 @@ def _unfolded(network: nn.Module, x: Tensor, calls: Mapping[str, tuple[_Call, in
 
 
 def _another(x: Tensor) -> Tensor:
-    """An input that is not the first."""
+    """An input that is not the first: one of the others, which is sure to be valid, or one with noise."""
+    others = (x != x[:1]).flatten(1).any(1).nonzero().flatten().tolist()
+    if others:
+        return x[others[0] : others[0] + 1]
     if x.is_floating_point():
         noise = torch.randn(x[:1].shape, generator=torch.Generator().manual_seed(0)).to(x)
-        return x[:1] + noise
-    others = (x != x[:1]).flatten(1).any(1).nonzero().flatten().tolist()
-    return x[others[0] : others[0] + 1] if others else x[:1].roll(1, -1)
+        return x[:1] + noise * (1 + x[:1].abs())
+    return x[:1].roll(1, -1)
 
 
 def _unclear(layer: FrozenDropout, reason: str) -> StakesError:
