@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from stakes._io.files import atomic_directory
+from stakes._io.files import atomic
 from stakes._io.parallel import Report, side_by_side
 from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning, listing
@@ -182,7 +182,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         compare(scored, task.seed),
     )
     best = best_seed(predictions, run.comparison.chosen)
-    with atomic_directory(folder.model) as temporary:
-        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
+    with atomic(folder.model) as temporary:
+        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary)
     run.save(folder.path)
     return run
