@@ -169,12 +169,13 @@ def decide(
     Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
     decision) and p_OUTCOME for every outcome. DATA needs no target column.
     """
-    from stakes.cli.terminal import counter
+    from stakes.cli.terminal import progress_bars
     from stakes.tables.decide import decide_table
     from stakes.tables.task import split
 
-    with counter("rows decided") as count:
-        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=count)
+    with progress_bars("{task.completed} rows decided") as progress:
+        on_rows = partial(progress.advance, progress.add_task("", total=None))
+        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=on_rows)
     typer.echo(f"{out}: {rows} decisions", err=True)
 
 
