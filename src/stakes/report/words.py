@@ -76,9 +76,8 @@ def number(value: float) -> str:
 
 def interval(value: Interval, *, digits: int | None = None, sign: bool = False, unit: str = "") -> str:
     """``12.40 (8.10 to 16.90)``; with as many decimals as suit the numbers, unless ``digits`` says how many."""
-    parts = (value.mean, value.low, value.high)
     fixed = f"{'+' if sign else ''}.{digits}f"
-    mean, low, high = numbers(*parts, sign=sign) if digits is None else [format(part, fixed) for part in parts]
+    mean, low, high = numbers(*value, sign=sign) if digits is None else [format(part, fixed) for part in value]
     return f"{mean}{unit and ' '}{unit} ({low} to {high})"
 
 
@@ -96,7 +95,7 @@ def bracketed(utility: Utility) -> str:
 
 def saved_cost(difference: Interval, utility: Utility) -> Interval:
     """A difference of mean utilities, as the cost that 100 decisions save."""
-    return Interval(*(PER * utility.scale * value for value in (difference.mean, difference.low, difference.high)))
+    return Interval(*(PER * utility.scale * value for value in difference))
 
 
 def as_cost(mean: Interval, utility: Utility) -> Interval:

@@ -50,14 +50,13 @@ class Problem:
     validation: TensorExamples | None
     utility: TableUtility
 
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A trained model, and the mean utility of its decisions on the validation rows, by which models are chosen."""
-
-    predictor: Predictor
-    validation_utility: float | None  # None without validation rows
-    details: Mapping[str, Any]  # in JSON types
+    def validation_utility(self, predictor: Predictor) -> float | None:
+        """The mean utility of its decisions on the validation rows, by which models are chosen; None without any."""
+        if self.validation is None:
+            return None
+        choice = decide(predictor(self.validation.x), self.utility).choice
+        realised = self.utility.realised(choice, self.validation.labels)
+        return float(np.average(realised, weights=self.validation.weights))
 
 
 @dataclass(frozen=True)
@@ -66,24 +65,17 @@ class Model(ABC):
 
     name: str
 
-    def train(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
-    ) -> Trained:
-        """Train, stopped early on the validation rows; goes on from ``checkpoint`` if that file exists."""
-        predictor, details = self._fit(problem, recipe, seed, checkpoint, progress)
-        validation, utility = problem.validation, problem.utility
-        if validation is None:
-            return Trained(predictor, None, details)
-        realised = utility.realised(decide(predictor(validation.x), utility).choice, validation.labels)
-        return Trained(predictor, float(np.average(realised, weights=validation.weights)), details)
-
     def check(self, recipe: Recipe) -> None:  # noqa: B027 (no recipe is wrong for trees)
         """Refuse a recipe that the model cannot be trained by, before anything is read."""
 
     @abstractmethod
-    def _fit(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
-    ) -> tuple[Predictor, dict[str, Any]]: ...
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
+    ) -> tuple[Predictor, dict[str, Any]]:
+        """Train, stopped early on the validation rows; goes on from ``checkpoint`` if that file exists.
+
+        Returns the predictor, and in JSON types what training came to.
+        """
 
 
 @dataclass(frozen=True)
@@ -117,8 +109,8 @@ class NetworkModel(Model):
             raise StakesError(f"the model {self.name!r} needs a rate of label noise, or 'learnt', but got none")
         return NoisyCategorical(LEARNT_NOISE_START, learn=True) if noise == "learnt" else NoisyCategorical(noise)
 
-    def _fit(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
     ) -> tuple[Predictor, dict[str, Any]]:
         posterior = self.posterior(recipe, problem.train.x.shape[1], len(problem.utility.outcomes), seed)
         history = fit(
@@ -141,22 +133,18 @@ class NetworkModel(Model):
 class BoostingModel(Model):
     """Gradient boosted trees. Of the recipe it uses nothing."""
 
-    def _fit(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
     ) -> tuple[Predictor, dict[str, Any]]:
         trees = BoostedTrees.fit(problem.train, problem.validation, len(problem.utility.outcomes), seed)
         return trees, {"trees": len(trees.arrays["start"])}
 
 
-def _standard(utility: TableUtility) -> Objective:
-    return Standard()
-
-
 MODELS: tuple[Model, ...] = (
-    NetworkModel("standard", _standard),
+    NetworkModel("standard", lambda utility: Standard()),
     NetworkModel("weighted", Weighted.from_utility),
     NetworkModel("calibrated", LossCalibrated),
-    NetworkModel("noise", _standard, noisy=True),
+    NetworkModel("noise", lambda utility: Standard(), noisy=True),
     NetworkModel("noise+calibrated", LossCalibrated, noisy=True),
     BoostingModel("boosting"),
 )
