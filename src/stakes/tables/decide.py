@@ -92,14 +92,19 @@ def decide_table(
     if clash:
         raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
 
+    count = 0
+
     def decided() -> Iterator[pd.DataFrame]:
+        nonlocal count
         for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep), keep):
             yield pd.concat([block[list(keep)], decider(block)], axis=1)
+            count += len(block)
             on_rows(len(block))
 
     write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
     with atomic(out) as temporary, one_thread():
-        return write(temporary, decided())
+        write(temporary, decided())
+    return count
 
 
 def _check_out(out: Path, data: Path) -> None:
@@ -116,8 +121,7 @@ def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) 
     if data.suffix.lower() not in PARQUET_SUFFIXES or not keep:
         yield from blocks
         return
-    schema = pq.read_schema(data)
-    types = {field.name.strip(): field.type for field in schema if field.name.strip() in keep}
+    types = {name: field.type for field in pq.read_schema(data) if (name := field.name.strip()) in keep}
     for block in blocks:
         columns = {name: pa.array(block[name], kind, from_pandas=True) for name, kind in types.items()}
         yield block.assign(**{name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()})
@@ -128,22 +132,15 @@ def _digits(utility: TableUtility) -> int:
     return max(0, DIGITS - math.floor(math.log10(utility.magnitude or 1.0)))
 
 
-def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> int:
-    count = 0
+def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        for frame in blocks:
-            frame.to_csv(file, index=False, header=count == 0, lineterminator="\n")
-            count += len(frame)
-    return count
+        for number, frame in enumerate(blocks):
+            frame.to_csv(file, index=False, header=number == 0, lineterminator="\n")
 
 
-def _write_parquet(path: Path, blocks: Iterator[pd.DataFrame]) -> int:
+def _write_parquet(path: Path, blocks: Iterator[pd.DataFrame]) -> None:
     first = pa.Table.from_pandas(next(blocks), preserve_index=False)
-    count = 0
     with pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
-        count += int(first.num_rows)
         for frame in blocks:
             writer.write_table(pa.Table.from_pandas(frame, schema=first.schema, preserve_index=False))
-            count += len(frame)
-    return count

@@ -1,13 +1,12 @@
 """Models for tables: what `stakes fit` compares, each with a name, and how it is trained."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from stakes import seeds
 from stakes.decisions import decide
@@ -18,10 +17,9 @@ from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Predictor
 from stakes.posteriors.base import Posterior
 from stakes.predictors import BoostedTrees, SampledPosterior
-from stakes.training.config import Epoch, History, Training
+from stakes.training.config import Epoch, Training
 from stakes.training.examples import TensorExamples
 from stakes.training.fit import fit
-from stakes.training.stacked import fit_together
 from stakes.utility import TableUtility
 
 Noise = float | Literal["learnt"] | None
@@ -160,31 +158,3 @@ def model(name: str) -> Model:
 def model_names(noise: Noise) -> tuple[str, ...]:
     """The models that are compared if none are named: those for noisy labels only where a rate is given."""
     return tuple(known.name for known in MODELS if noise is not None or not getattr(known, "noisy", False))
-
-
-def train_models(
-    chosen: NetworkModel,
-    recipe: Recipe,
-    trains: Sequence[TensorExamples],
-    validations: Sequence[TensorExamples] | None,
-    utility: TableUtility,
-    seeds_of: Sequence[int],
-) -> list[tuple[Posterior, History]]:
-    """Train a network model for each seed, on its own examples; several of them in one go."""
-    posteriors = [
-        chosen.posterior(recipe, train.x.shape[1], len(utility.outcomes), seed)
-        for train, seed in zip(trains, seeds_of, strict=True)
-    ]
-    objective = chosen.objective(utility)
-    settings: dict[str, Any] = {"utility": utility, "config": recipe.training}
-    if len(posteriors) > 1:
-        histories = fit_together(posteriors, objective, trains, validations, seeds_of=seeds_of, **settings)
-    else:
-        held_out = validations[0] if validations else None
-        histories = [fit(posteriors[0], objective, trains[0], held_out, seed=seeds_of[0], progress=False, **settings)]
-    return list(zip(posteriors, histories, strict=True))
-
-
-def predict(posterior: Posterior, x: torch.Tensor, samples: int, seed: int) -> torch.Tensor:
-    """(N, C) the mean predictive of the draws that belong to ``seed``."""
-    return posterior.draw(samples, seeds.derive(seed, "predict"))(x).mean_probs()
