@@ -112,7 +112,7 @@ def fit(
         int | None, _fitting(help="Rows in a step.", min=1, show_default="32 to 256, by the rows")
     ] = _TRAINING.batch_size,
     learning_rate: Annotated[float, _fitting(help="Adam's learning rate.")] = _TRAINING.learning_rate,
-    seeds: Annotated[int, _run(help="Repetitions of every model, to see its luck.", min=1)] = TableTask.seeds,
+    seeds: Annotated[int, _run(help="Repetitions of every model, to see how results vary.", min=1)] = TableTask.seeds,
     seed: Annotated[int, _run(help="Where all randomness starts.", min=0, max=_MOST_SEED)] = TableTask.seed,
     workers: Workers = 1,
     resume: Resume = False,

@@ -90,5 +90,5 @@ def verdicts(comparison: Comparison) -> str:
         if row.difference is not None:
             rule = "" if row.rule == "optimal" else f" ({RULE_NAMES[row.rule]})"
             groups[verdict(row.difference)].append(f"{row.model}{rule}")
-    parts = [f"{VERDICTS[kind].label}: {', '.join(names)}" for kind, names in groups.items() if names]
+    parts = [f"{VERDICTS[kind]}: {', '.join(names)}" for kind, names in groups.items() if names]
     return f"Against {comparison.reference}, deciding by {RULE_NAMES['optimal']}: {'; '.join(parts)}."

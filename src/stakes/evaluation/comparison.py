@@ -205,16 +205,13 @@ def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:
 
 def _choose(predictions: Sequence[Predictions]) -> tuple[str, str]:
     """By mean validation utility over seeds; a tie goes to the model named first."""
-    utilities: dict[str, list[float | None]] = {}
-    for item in predictions:
-        utilities.setdefault(item.model, []).append(item.validation_utility)
-    means = {
-        model: float(np.mean([value for value in values if value is not None]))
-        for model, values in utilities.items()
-        if None not in values
-    }
+    means = {}
+    for model in dict.fromkeys(item.model for item in predictions):
+        values = [item.validation_utility for item in predictions if item.model == model]
+        if None not in values:
+            means[model] = float(np.array(values, dtype=np.float64).mean())
     if not means:
-        return next(iter(utilities)), "there was no validation set to choose on, so the first model was taken"
+        return predictions[0].model, "there was no validation set to choose on, so the first model was taken"
     chosen = max(means, key=lambda model: means[model])
     listed = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
     return chosen, f"highest mean utility on the validation rows ({listed}); the test rows had no part in it"

@@ -54,7 +54,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals.update(PER=words.PER, MODELS=words.MODELS, RULE_NAMES=words.RULE_NAMES, VERDICTS=words.VERDICTS)
+    environment.globals.update(PER=words.PER, RULE_NAMES=words.RULE_NAMES, VERDICTS=words.VERDICTS)
     for function in (words.interval, words.share, words.with_unit, words.bracketed):
         environment.filters[function.__name__] = function
     return environment

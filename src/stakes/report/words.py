@@ -1,58 +1,21 @@
-"""Numbers, rules, models and verdicts as people read them."""
+"""Numbers, rules and verdicts as people read them."""
 
 from collections.abc import Iterable, Sequence
 from math import floor, log10
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from stakes.evaluation.metrics import Interval
 from stakes.utility import Utility
 
 PER = 100  # Costs are reported per 100 decisions.
 RULE_NAMES = {"optimal": "lowest expected cost", "argmax": "highest probability"}
-MODELS = {
-    "standard": "learns as if all mistakes were alike",
-    "weighted": "gives outcomes that are costly to miss more weight",
-    "calibrated": "learns for the decisions themselves, at these costs",
-    "noise": "allows for wrong labels",
-    "noise+calibrated": "allows for wrong labels, and learns for the decisions",
-    "boosting": "is scikit-learn's gradient boosting of decision trees",
-}
 
 Verdict = Literal["more", "less", "unclear", "same"]
-
-
-class VerdictWords(NamedTuple):
-    label: str
-    brief: str
-    sentence: str
-    reason: str
-
-
-VERDICTS: dict[Verdict, VerdictWords] = {
-    "more": VerdictWords(
-        "worth more",
-        "beyond chance",
-        "That is beyond chance.",
-        "The whole interval lies above 0, on {rows:,} test rows.",
-    ),
-    "less": VerdictWords(
-        "worth less",
-        "beyond chance, and a loss",
-        "That is beyond chance, and it is a loss.",
-        "On these {rows:,} test rows deciding by the highest probability did better.",
-    ),
-    "unclear": VerdictWords(
-        "cannot be told apart",
-        "not beyond chance",
-        "That is not beyond chance.",
-        "The interval includes 0: these {rows:,} test rows cannot tell the two apart.",
-    ),
-    "same": VerdictWords(
-        "the same",
-        "the same on every row",
-        "They came to the same.",
-        "On these {rows:,} test rows one cost exactly as much as the other.",
-    ),
+VERDICTS: dict[Verdict, str] = {
+    "more": "worth more",
+    "less": "worth less",
+    "unclear": "cannot be told apart",
+    "same": "the same",
 }
 
 

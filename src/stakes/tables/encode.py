@@ -19,7 +19,7 @@ from stakes.errors import StakesError, StakesWarning, listing
 from stakes.tables.values import FloatArray, as_text, is_number, numbers, row_number, text_codes
 
 MAX_LEVELS = 50
-CLIP = 10.0  # standard deviations: one wild value at prediction must not decide alone
+CLIP = 10.0  # standard deviations: an outlier at prediction must not decide alone
 IDENTIFIER_ROWS = 50
 CODES = 20  # more different numbers than this are amounts, not codes
 RARE_SHARE = 0.3

@@ -78,7 +78,7 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class NetworkModel(Model):
-    """A posterior over a multilayer perceptron: what it minimises, and whether it believes the labels."""
+    """A posterior over a multilayer perceptron: its objective, and whether it models label noise."""
 
     objective: Callable[[TableUtility], Objective]
     noisy: bool = False
