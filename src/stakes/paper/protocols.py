@@ -113,8 +113,6 @@ def redraw_uniformly(
     labels: NDArray[np.int64], rows: NDArray[np.int64], classes: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
     """A copy of ``labels`` with those at ``rows`` redrawn; every class is equally likely, the old one included."""
-    if classes < 2:
-        raise StakesError(f"expected at least 2 classes to draw from, but got {classes}")
     noisy = labels.copy()
     noisy[rows] = generator.integers(classes, size=len(rows))
     return noisy

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from numpy.typing import NDArray
 
 from stakes._io.files import atomic, existing_file
 from stakes._io.parallel import one_thread
@@ -49,28 +48,23 @@ class Decider:
         return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in self.utility.outcomes)]
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
-        choice, numbers = self._decide(torch.from_numpy(self.encoder.transform(frame)))
-        digits = [_digits(self.utility)] * 2 + [DIGITS] * len(self.utility.outcomes)
-        rounded = [column.round(places) for column, places in zip(numbers.T, digits, strict=True)]
-        decisions = pd.DataFrame(np.stack(rounded, axis=1), columns=self.columns[1:], index=frame.index)
-        decisions.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
-        return decisions
-
-    def _decide(self, x: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """(N,) the choices, and (N, 2 + C) the numbers in their columns.
-
-        The results are allocated first and filled piece by piece: small results that are kept between large
-        activations fragment the memory, and take three times as much of it.
-        """
+        x = torch.from_numpy(self.encoder.transform(frame))
+        # Allocated first and filled piece by piece: small results that are kept between large activations
+        # fragment the memory, and take three times as much of it.
         choice = np.empty(len(x), dtype=np.int64)
-        numbers = np.empty((len(x), 2 + len(self.utility.outcomes)))
+        numbers = np.empty((len(x), len(self.columns) - 1))
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
             decisions = self.model.decide(x[rows])
             choice[rows] = decisions.choice.numpy()
             numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
             numbers[rows, 2:] = decisions.probs.numpy()
-        return choice, numbers
+        # Costs may be in millions, or in millionths.
+        places = max(0, DIGITS - math.floor(math.log10(self.utility.magnitude or 1.0)))
+        numbers[:, :2], numbers[:, 2:] = numbers[:, :2].round(places), numbers[:, 2:].round(DIGITS)
+        decided = pd.DataFrame(numbers, columns=self.columns[1:], index=frame.index)
+        decided.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
+        return decided
 
 
 def decide_table(
@@ -125,11 +119,6 @@ def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) 
     for block in blocks:
         columns = {name: pa.array(block[name], kind, from_pandas=True) for name, kind in types.items()}
         yield block.assign(**{name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()})
-
-
-def _digits(utility: TableUtility) -> int:
-    """How many digits after the point a utility is worth: costs may be in millions, or in millionths."""
-    return max(0, DIGITS - math.floor(math.log10(utility.magnitude or 1.0)))
 
 
 def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> None:

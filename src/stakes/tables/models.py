@@ -149,10 +149,10 @@ MODELS: tuple[Model, ...] = (
 
 
 def model(name: str) -> Model:
-    for known in MODELS:
-        if known.name == name:
-            return known
-    raise StakesError(f"expected a model of {listing(known.name for known in MODELS)}, but got {name!r}")
+    known = {each.name: each for each in MODELS}
+    if name not in known:
+        raise StakesError(f"expected a model of {listing(known)}, but got {name!r}")
+    return known[name]
 
 
 def model_names(noise: Noise) -> tuple[str, ...]:

@@ -99,11 +99,6 @@ def label_noise(text: str) -> Noise:
     return rate
 
 
-def models(text: str, noise: Noise) -> tuple[str, ...]:
-    """The models named; where none is, those that make sense with such label noise."""
-    return tuple(split(text)) or model_names(noise)
-
-
 def share_or_file(text: str) -> Path | float:
     try:
         return float(text)

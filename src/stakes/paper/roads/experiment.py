@@ -131,16 +131,11 @@ class Roads:
             validate_every=3,
             select="nll" if authors else "utility",
         )
-        return fit(
-            posterior,
-            self.objective(cell["method"]),
-            train,
-            None if longer else validation,
-            utility=road_utility(),
-            config=config,
-            seed=cell.seeds[0],
-            progress=report,
-        ).best
+        objective, held_out, seed = self.objective(cell["method"]), None if longer else validation, cell.seeds[0]
+        history = fit(
+            posterior, objective, train, held_out, utility=road_utility(), config=config, seed=seed, progress=report
+        )
+        return history.best
 
     def objective(self, name: str) -> Objective:
         if name == "standard":
