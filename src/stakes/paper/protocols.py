@@ -31,10 +31,10 @@ def check_protocol(protocol: str) -> None:
         raise StakesError(f"expected the protocol 'fair' or 'authors', but got {protocol!r}")
 
 
-def check_models(names: Sequence[str]) -> None:
+def check_models(names: Sequence[str], known: Sequence[str] = ALL_MODELS) -> None:
     for name in names:
-        if name not in ALL_MODELS:
-            raise StakesError(f"expected models of {listing(ALL_MODELS)}, but got {name!r}")
+        if name not in known:
+            raise StakesError(f"expected models of {listing(known)}, but got {name!r}")
 
 
 def seed_groups(count: int, together: int) -> list[range]:

@@ -23,11 +23,6 @@ SUFFIXES = {".csv", *PARQUET_SUFFIXES}
 DIGITS = 6  # of probabilities after the point; of utilities after the first of the largest one
 
 
-def find_model(path: Path) -> Path:
-    """The model directory: ``path`` itself, or the ``model`` in the folder of a run."""
-    return path / "model" if not (path / "model.json").exists() and (path / "model").is_dir() else path
-
-
 class Decider:
     """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
 
@@ -38,7 +33,9 @@ class Decider:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        model = SavedModel.load(find_model(Path(path)))
+        folder = Path(path)
+        in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
+        model = SavedModel.load(folder / "model" if in_run else folder)
         if model.encoder is None or not isinstance(model.utility, TableUtility):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
         self.model, self.encoder, self.utility = model, model.encoder, model.utility
@@ -81,7 +78,13 @@ def decide_table(
     Memory does not grow with the table. The same input and model give the same bytes.
     """
     decider = Decider(model_path)
-    _check_out(out, existing_file(data))
+    existing_file(data)
+    if out.suffix.lower() not in SUFFIXES:
+        raise StakesError(f"{out}: expected a name that ends in .csv or .parquet, so that the form is known")
+    if out.exists() and not out.is_file():
+        raise StakesError(f"{out}: expected the name of a file to write, but it is something else")
+    if out.exists() and out.samefile(data):
+        raise StakesError(f"{out}: expected another file than the input to write to")
     clash = [name for name in keep if name in decider.columns]
     if clash:
         raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
@@ -99,15 +102,6 @@ def decide_table(
     with atomic(out) as temporary, one_thread():
         write(temporary, decided())
     return count
-
-
-def _check_out(out: Path, data: Path) -> None:
-    if out.suffix.lower() not in SUFFIXES:
-        raise StakesError(f"{out}: expected a name that ends in .csv or .parquet, so that the form is known")
-    if out.exists() and not out.is_file():
-        raise StakesError(f"{out}: expected the name of a file to write, but it is something else")
-    if out.exists() and out.samefile(data):
-        raise StakesError(f"{out}: expected another file than the input to write to")
 
 
 def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:

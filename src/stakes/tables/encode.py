@@ -128,7 +128,11 @@ class TableEncoder:
 
     def _write_numeric(self, frame: pd.DataFrame, features: npt.NDArray[np.float32]) -> None:
         count = len(self._numeric)
-        values = _matrix(frame[[column.name for column in self._numeric]])  # (K, N), ours to overwrite
+        numeric = frame[[column.name for column in self._numeric]]
+        if all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in numeric.dtypes):
+            values = np.ascontiguousarray(numeric.to_numpy(dtype=np.float64, copy=True).T)  # (K, N), ours to overwrite
+        else:
+            values = np.array([numbers(numeric[name]) for name in numeric.columns], dtype=np.float64)
         if not np.isfinite(values).all():
             missing = np.isnan(values)
             infinite = np.argwhere(np.isinf(values))
@@ -254,12 +258,6 @@ def _warn_identifier(name: str, reason: str) -> None:
         StakesWarning,
         stacklevel=6,
     )
-
-
-def _matrix(frame: pd.DataFrame) -> FloatArray:
-    if all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in frame.dtypes):
-        return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, copy=True).T)
-    return np.array([numbers(frame[name]) for name in frame.columns], dtype=np.float64)
 
 
 def _write_levels(series: "pd.Series[Any]", column: CategoricalColumn, features: npt.NDArray[np.float32]) -> None:
