@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from watching import LargestTensor
 
 from stakes import Categorical, NoisyCategorical, StakesError
 from stakes.likelihoods import Likelihood, from_spec
@@ -54,23 +54,12 @@ def test_a_matrix_of_a_thousand_classes_takes_no_cube_of_memory() -> None:
     outputs = torch.randn(1, rows, classes, generator=generator)
     labels = torch.randint(classes, (rows,), generator=generator)
     likelihood = NoisyCategorical(matrix=matrix)
-    largest = _Largest()
+    largest = LargestTensor()
     with largest:
         log_prob = likelihood.log_prob(outputs, labels)[0]
     expected = (outputs[0].double().softmax(-1) @ matrix)[torch.arange(rows), labels].log()
     torch.testing.assert_close(log_prob.double(), expected, atol=1e-5, rtol=1e-5)
     assert largest.numel <= classes * classes
-
-
-class _Largest(TorchDispatchMode):
-    """The largest tensor that an operation inside puts out."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN
-        out = func(*args, **(kwargs or {}))
-        self.numel = max(self.numel, out.numel() if isinstance(out, Tensor) else 0)
-        return out
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.99])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from watching import LargestTensor
 
 from stakes import Ensemble, LossCalibrated, MCDropout, NoisyCategorical, StakesError, Standard, Utility, Weighted
 from stakes.objectives import Objective
@@ -232,7 +232,7 @@ def test_exact_zeros_of_the_utility_are_fine() -> None:
 
 
 def test_the_known_minimiser_of_the_population_loss() -> None:
-    """For one x with true distribution p and a fixed h: q(c) = p(c) / (2 - u(h, c) / G) (FACTS.md)."""
+    """For one x with true distribution p and a fixed h: q(c) = p(c) / (2 - u(h, c) / G)."""
     p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     logits = p.log().clone().requires_grad_(True)
     utility = ASYMMETRIC.bounded(0.1)
@@ -399,17 +399,6 @@ def test_the_gain_comes_in_over_the_warmup_and_goes_on_after_an_interruption() -
         LossCalibrated(utility, warmup=-1)
 
 
-class _Largest(TorchDispatchMode):
-    """The largest tensor that an operation inside puts out."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN
-        out = func(*args, **(kwargs or {}))
-        self.numel = max(self.numel, out.numel() if isinstance(out, Tensor) else 0)
-        return out
-
-
 @pytest.mark.parametrize("refresh", ["step", "running"])
 def test_of_a_table_for_each_example_a_step_takes_those_of_its_batch(members: Ensemble, refresh: str) -> None:
     """Casting all of them at every step costs more than the step."""
@@ -418,7 +407,7 @@ def test_of_a_table_for_each_example_a_step_takes_those_of_its_batch(members: En
     objective = LossCalibrated(utility, refresh=refresh)
     x, labels = batch()
     index = torch.arange(9) + 700
-    with _Largest() as largest:
+    with LargestTensor() as largest:
         loss = objective(members, x, labels, index=index)
     assert largest.numel <= 709 * 3  # the memory of running decisions
     alone = LossCalibrated(TableUtility(tables[700:709], utility.decisions, utility.outcomes), refresh=refresh)

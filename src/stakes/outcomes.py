@@ -123,8 +123,6 @@ class Footprint(NamedTuple):
 class Predictor(ABC):
     """Whatever turns inputs into `Outcomes`: draws of a posterior, boosted trees, a blend.
 
-    >>> decisions = decide(predictor(x), utility)  # doctest: +SKIP
-
     The same draw of the same input gives the same answer, always. A model without randomness has one draw.
     """
 

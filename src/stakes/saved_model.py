@@ -32,9 +32,6 @@ _FORMAT_1 = ("posterior", "network", "likelihood", "samples", "seed")  # stood b
 class SavedModel:
     """All that it takes to decide: a predictor, the utility, and how inputs become tensors.
 
-    >>> SavedModel(SampledPosterior(posterior), utility).save("model")  # doctest: +SKIP
-    >>> SavedModel.load("model").decide(x)  # doctest: +SKIP
-
     ``encoder`` is None for a model whose inputs are tensors already. ``notes`` is free: where the model came from.
     """
 

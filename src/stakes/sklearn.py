@@ -32,8 +32,10 @@ SMALLEST_SPLIT = 40  # with fewer rows all are trained on, and the last epoch is
 class DecisionClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that predicts the decision with the highest expected utility.
 
-    >>> model = DecisionClassifier(utility=Utility.from_costs(...))  # doctest: +SKIP
-    >>> cross_val_score(model, X, y)  # mean utility of each fold  # doctest: +SKIP
+    >>> costs = {"treat": {"ill": 0, "well": 4}, "wait": {"ill": 9, "well": 0}}
+    >>> model = DecisionClassifier(Utility.from_costs(costs), model="boosting", random_state=0)
+    >>> model.fit([[age] for age in range(20, 80)], ["well"] * 30 + ["ill"] * 30).predict([[30], [70]])
+    array(['wait', 'treat'], dtype='<U5')
 
     Parameters
     ----------

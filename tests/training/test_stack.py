@@ -156,3 +156,11 @@ def test_what_cannot_be_stacked_is_refused() -> None:
         fit_together([pair(0)], Standard(), [examples(0)], [examples(1)], seeds_of=[0])
     with pytest.raises(StakesError, match="as many examples"):
         StackedExamples([examples(0, 10), examples(1, 11)], [torch.arange(10)] * 2)
+
+
+def test_decisions_of_a_stack_share_their_masks() -> None:
+    """A mask for all examples, as for a posterior alone: a mask for each would take many more random numbers."""
+    stack = Stack([MCDropout(MLP(4, 3, (8,), 0.5)) for _ in range(3)])
+    x = torch.randn(1, 3, 4).expand(6, 3, 4)
+    probs = stack.mixture(x, 5).weights  # (6, 3, C)
+    assert torch.equal(probs, probs[:1].expand(probs.shape)), "equal inputs, equal masks"

@@ -19,7 +19,7 @@ from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
 
 app = typer.Typer(
-    help="Neural networks that know what a mistake costs: from a table and its costs to decisions.",
+    help="Decisions whose mistakes have a price: from a table and its costs to a model, decisions and a report.",
     epilog="Start with `stakes demo`, or with your costs: `stakes costs new --outcomes healthy,ill`.",
     pretty_exceptions_enable=False,
     add_completion=False,

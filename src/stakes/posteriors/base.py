@@ -103,7 +103,10 @@ class Posterior(nn.Module, ABC):
 class Draws(Predictor):
     """Frozen functions from a posterior.
 
-    >>> decisions = decide(draws(x), utility)  # doctest: +SKIP
+    >>> from stakes import MLP, MCDropout
+    >>> draws = MCDropout(MLP(inputs=3, outputs=2)).draw(samples=10, seed=0)
+    >>> draws(torch.zeros(4, 3)).mean_probs().shape
+    torch.Size([4, 2])
     """
 
     likelihood: Likelihood

@@ -16,11 +16,7 @@ from stakes.posteriors.base import Draws, Posterior, require_samples
 
 
 class SampledPosterior(Predictor):
-    """``samples`` draws of a posterior, the same ones always; they are made when they are first needed.
-
-    >>> predictor = SampledPosterior(posterior, samples=100, seed=0)  # doctest: +SKIP
-    >>> SavedModel(predictor, utility).save("model")  # doctest: +SKIP
-    """
+    """``samples`` draws of a posterior, the same ones always; they are made when they are first needed."""
 
     def __init__(self, posterior: Posterior, samples: int = 100, seed: int = 0) -> None:
         require_samples(samples)

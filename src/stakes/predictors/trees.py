@@ -41,11 +41,7 @@ _VECTORS = _NODES | {
 
 
 class BoostedTrees(Predictor):
-    """Trees as arrays, for inputs of so many ``features``. Every index is checked, for arrays may come from a stranger.
-
-    >>> trees = BoostedTrees.fit(train, validation, classes=3, seed=0)  # doctest: +SKIP
-    >>> decide(trees(x), utility)  # doctest: +SKIP
-    """
+    """Trees as arrays, for inputs of so many ``features``. Every index is checked: arrays may come from a stranger."""
 
     features: int
 

@@ -26,8 +26,6 @@ DIGITS = 6  # of probabilities after the point; of utilities after the first of 
 class Decider:
     """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
 
-    >>> Decider("run")(pd.read_csv("new.csv"))  # doctest: +SKIP
-
     A row has the columns decision, expected_utility, margin (to the second-best decision) and p_OUTCOME for every
     outcome. ``path`` is a saved model, or the folder of a run.
     """

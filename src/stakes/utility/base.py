@@ -49,11 +49,12 @@ class Utility(ABC):
         scale: float = 1.0,
     ) -> "TableUtility":
         """From what a decision costs under an outcome, in any unit: ``utility = best - cost / scale``."""
-        from stakes.utility.table import TableUtility
+        from stakes.utility.table import TableUtility, with_names
 
         if not scale > 0:
             raise StakesError(f"expected a scale above 0, the cost of one unit of utility, but got {scale}")
-        return TableUtility.named(lambda costs: best - costs / scale, costs, decisions, outcomes, unit, best, scale)
+        table, decisions, outcomes = with_names(costs, decisions, outcomes)
+        return TableUtility(best - table / scale, decisions, outcomes, unit, best, scale).with_warnings()
 
     @staticmethod
     def from_matrix(
@@ -64,9 +65,11 @@ class Utility(ABC):
         unit: str = "",
     ) -> "TableUtility":
         """From utilities, higher is better. A cost is then the distance to the best cell."""
-        from stakes.utility.table import TableUtility
+        from stakes.utility.table import TableUtility, with_names
 
-        return TableUtility.named(lambda values: values, values, decisions, outcomes, unit)
+        table, decisions, outcomes = with_names(values, decisions, outcomes)
+        best = float(table.max()) if table.size else 0.0
+        return TableUtility(table, decisions, outcomes, unit, best).with_warnings()
 
     @staticmethod
     def from_csv(path: str | PathLike[str], *, unit: str | None = None) -> "TableUtility":

@@ -1,7 +1,7 @@
 """Utility tables: decisions x named outcomes. All arithmetic with a table happens here."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -47,25 +47,11 @@ class TableUtility(Utility):
         object.__setattr__(self, "outcomes", tuple(map(str, self.outcomes)))
         self._validate()
 
-    @classmethod
-    def named(
-        cls,
-        to_utility: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        table: Table,
-        decisions: Sequence[str] | None,
-        outcomes: Sequence[str] | None,
-        unit: str,
-        best: float | None = None,
-        scale: float = 1.0,
-    ) -> Self:
-        """From a table of any kind; warns of what is probably a mistake in it."""
-        array, decisions, outcomes = _with_names(table, decisions, outcomes)
-        values = to_utility(array)
-        best = (float(values.max()) if values.size else 0.0) if best is None else best
-        utility = cls(values, tuple(decisions), tuple(outcomes), unit, best, scale)
-        for message in utility.warnings():
-            warnings.warn(message, StakesWarning, stacklevel=4)
-        return utility
+    def with_warnings(self) -> Self:
+        """Itself; warns of what is probably a mistake in it."""
+        for message in self.warnings():
+            warnings.warn(message, StakesWarning, stacklevel=3)
+        return self
 
     def with_row(self, decision: str, wrong: float) -> Self:
         """The same table, but ``decision`` is worth ``wrong`` under every outcome it does not name."""
@@ -283,9 +269,9 @@ def _index(name: str, names: Sequence[str], kind: str) -> int:
     return names.index(name)
 
 
-def _with_names(
+def with_names(
     table: Table, decisions: Sequence[str] | None, outcomes: Sequence[str] | None
-) -> tuple[NDArray[np.float64], Sequence[str], Sequence[str]]:
+) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:
     """A table as an array, with names: those given, those of a nested mapping, or 0, 1, 2, ..."""
     if isinstance(table, Mapping):
         rows = list(table) if decisions is None else list(decisions)
@@ -306,4 +292,4 @@ def _with_names(
         square = array.shape[-2] == array.shape[-1] and outcomes is None
         decisions = [str(row) if square else f"decision {row}" for row in range(array.shape[-2])]
     outcomes = [str(column) for column in range(array.shape[-1])] if outcomes is None else outcomes
-    return array, decisions, outcomes
+    return array, tuple(decisions), tuple(outcomes)

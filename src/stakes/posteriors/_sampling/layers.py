@@ -82,7 +82,10 @@ def without_dropout(network: nn.Module) -> nn.Module:
 
 
 def _settled(network: nn.Module) -> nn.Module:
-    network.eval().requires_grad_(False)
+    network.eval()
+    for parameter in network.parameters():
+        if parameter.requires_grad:  # else there is nothing to do, and under vmap it is an error
+            parameter.requires_grad_(False)
     for layer in network.modules():
         if type(layer).forward in {kind.forward for kind in _WITH_FAST_PATH}:
             layer.training = True
