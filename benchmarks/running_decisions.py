@@ -12,7 +12,8 @@ from stakes.evaluation.metrics import paired_difference
 from stakes.objectives import LossCalibrated
 from stakes.paper.digits.data import FILES
 from stakes.paper.digits.experiment import Digits, noisy_digits, paper_utility
-from stakes.tables.models import Recipe, model, predict, train_models
+from stakes.paper.protocols import train_models
+from stakes.tables.models import Recipe, model
 from stakes.training.config import Training
 
 SEEDS, NOISE = range(5), 0.25
@@ -24,14 +25,15 @@ def measure() -> list[Claim]:
         print("  (no MNIST in STAKES_DATA: the utility of running decisions is not measured)")
         return []
     trains, validation, test = noisy_digits(str(folder), NOISE, SEEDS)
-    recipe = Recipe((50,), 0.2, {"family": "dropout", "lengthscale": 0.01}, Training(50, 50, patience=None, samples=10))
+    training = Training(50, 50, patience=None, samples=10)
+    recipe = Recipe((50,), 0.2, {"family": "dropout", "lengthscale": 0.01}, training, samples=10)
     utility, worth = paper_utility(), {}
     for refresh in ("step", "running"):
         chosen = replace(
             model("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r, warmup=Digits.warmup)
         )
-        models = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
-        probs = [predict(posterior, test.x, 10, seed) for seed, (posterior, _) in zip(SEEDS, models, strict=True)]
+        trained = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
+        probs = [draws(test.x).mean_probs() for draws, _ in trained]
         worth[refresh] = np.array([utility.realised(decide(p, utility).choice, test.labels) for p in probs])
     gap = paired_difference(worth["running"], worth["step"], seed=0)
     what = f'test utility of refresh="running", digits, {len(SEEDS)} seeds: upper end of the 95 % interval'

@@ -40,8 +40,7 @@ def test_predictions_are_scored_under_both_rules() -> None:
 
 @pytest.mark.parametrize("probs", [SURE, TIMID])
 def test_choice_margin_and_utilities_are_those_of_numpy(probs: torch.Tensor) -> None:
-    error = torch.full((4,), 0.1)
-    argmax, optimal = score(Predictions("standard", 0, probs, margin_error=error), LABELS, UTILITY)
+    argmax, optimal = score(Predictions("standard", 0, probs), LABELS, UTILITY)
     table = probs.double().numpy()
     expected = -table @ COSTS.T
     for item, choice in ((argmax, table.argmax(1)), (optimal, expected.argmax(1))):
@@ -49,8 +48,6 @@ def test_choice_margin_and_utilities_are_those_of_numpy(probs: torch.Tensor) -> 
         assert item.choice.tolist() == choice.tolist()
         np.testing.assert_allclose(item.utilities, -COSTS[choice, LABELS.numpy()])
         np.testing.assert_allclose(item.margin, expected[rows, choice] - expected[rows, 1 - choice], atol=1e-7)
-    assert optimal.margin_error is error
-    assert argmax.margin_error is None, "the error of the draws is that of the optimal margin"
 
 
 def predictions() -> list[Predictions]:

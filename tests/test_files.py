@@ -8,7 +8,6 @@ import pytest
 
 from stakes._io.files import (
     atomic,
-    atomic_directory,
     existing_file,
     read_csv_rows,
     read_json,
@@ -23,10 +22,11 @@ class StoppedError(Exception):
     """Stands for whatever goes wrong while a file is written."""
 
 
-def fail(place: AbstractContextManager[Path], name: str = "", text: str = "half") -> None:
+def fail(place: AbstractContextManager[Path], name: str = "") -> None:
     """Write half of what was to be written, and stop."""
     with suppress(StoppedError), place as temporary:
-        ((temporary / name) if name else temporary).write_text(text)
+        (temporary / name).parent.mkdir(exist_ok=True)
+        (temporary / name).write_text("half")
         raise StoppedError
 
 
@@ -59,20 +59,21 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         write_json(tmp_path / "a.json", {})
-        with atomic_directory(tmp_path / "folder"):
-            pass
+        with atomic(tmp_path / "folder") as temporary:
+            temporary.mkdir()
     finally:
         os.umask(before)
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
 
 
-def test_atomic_directory(tmp_path: Path) -> None:
+def test_atomic_directories(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder"
-    fail(atomic_directory(path), "half")
+    fail(atomic(path), "half")
     assert tree(tmp_path) == []
     for name in ("first", "second"):
-        with atomic_directory(path) as temporary:
+        with atomic(path) as temporary:
+            temporary.mkdir()
             (temporary / name).touch()
         assert tree(path) == [name]
 

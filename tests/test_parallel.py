@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from stakes import seeds
-from stakes._io.parallel import Report, _on_cluster, check_backend, one_thread, side_by_side
+from stakes._io.parallel import Report, _in_worker, check_backend, one_thread, side_by_side
 from stakes.errors import StakesError
 
 
@@ -92,7 +92,7 @@ def test_threads_of_a_cluster_worker_take_turns() -> None:
     """A worker of Dask runs tasks in several threads of one process."""
     expected = [dropout(seed, print) for seed in (1, 2, 3)]
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(partial(_on_cluster, dropout), [1, 2, 3])) == expected
+        assert list(pool.map(partial(_in_worker, dropout), [1, 2, 3])) == expected
 
 
 def test_one_thread_is_for_the_block_only() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from stakes import calibration, predictors  # noqa: F401 (calibrated predictors are registered)
-from stakes._io.files import atomic_directory, read_json, write_json
+from stakes._io.files import atomic, read_json, write_json
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
@@ -67,7 +67,8 @@ class SavedModel:
             "encoder": None if self.encoder is None else self.encoder.to_dict(),
             "notes": dict(self.notes),
         }
-        with atomic_directory(target) as temporary:
+        with atomic(target) as temporary:
+            temporary.mkdir()
             write_tensors(temporary / _WEIGHTS, self.predictor.state_dict(), {"format": FORMAT})
             write_json(temporary / _JSON, description | {"sha256": _sha256(temporary / _WEIGHTS)})
 

@@ -107,8 +107,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         labels = self._columns[np.searchsorted(self.classes_, y[used])]
         train, validation = self._examples(self._tensor(X[used]).float(), labels, weights[used])
         with one_thread():
-            trained = model(self.model).train(Problem(train, validation, self.utility_), self._recipe(), self._seed)
-        predictor, self.details_ = trained.predictor, trained.details
+            problem = Problem(train, validation, self.utility_)
+            predictor, self.details_ = model(self.model).train(problem, self._recipe(), self._seed)
         if isinstance(predictor, SampledPosterior) and isinstance(predictor.posterior, _ANY_PRECISION):
             predictor = predictor.double()
         self.predictor_ = predictor

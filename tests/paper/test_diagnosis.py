@@ -6,7 +6,6 @@ import pytest
 from stakes import StakesError
 from stakes.paper.diagnosis import data as diagnosis
 from stakes.paper.diagnosis.experiment import Diagnosis, paper_utility
-from stakes.paper.protocols import redraw_uniformly
 from stakes.paper.report import summary, write_report
 from stakes.paper.sweep import Cell, Result, run
 
@@ -43,8 +42,6 @@ def test_the_utility_is_the_papers_table_1() -> None:
 def test_impossible_noise_is_refused() -> None:
     with pytest.raises(StakesError, match="0 to 5"):
         diagnosis.patients(5, 6, seed=0, name="train")
-    with pytest.raises(StakesError, match="2 classes"):
-        redraw_uniformly(np.zeros(3, dtype=np.int64), np.array([0]), 1, np.random.default_rng(0))
 
 
 def test_an_unknown_protocol_is_refused() -> None:

@@ -34,31 +34,30 @@ def problem(rows: int = 200) -> Problem:
 @pytest.mark.parametrize("name", [known.name for known in MODELS])
 def test_every_model_is_validated_by_its_decisions_on_the_validation_rows(name: str) -> None:
     task = problem()
-    trained = model(name).train(task, RECIPE, seed=1)
-    probs = trained.predictor(task.validation.x).mean_probs().double().numpy()
+    predictor, _ = model(name).train(task, RECIPE, seed=1)
+    probs = predictor(task.validation.x).mean_probs().double().numpy()
     choice = (probs @ COSTS.T).argmin(1)
     mean = -COSTS[choice, task.validation.labels.numpy()].mean()
-    assert trained.validation_utility == pytest.approx(mean)
+    assert task.validation_utility(predictor) == pytest.approx(mean)
     weights = np.random.default_rng(1).uniform(0.1, 3, len(choice))
     heavy = TensorExamples(task.validation.x, task.validation.labels, torch.tensor(weights).float())
-    again = model(name).train(Problem(task.train, heavy, UTILITY), RECIPE, seed=1)
-    probs = again.predictor(heavy.x).mean_probs().double().numpy()
-    costs = COSTS[(probs @ COSTS.T).argmin(1), heavy.labels.numpy()]
-    assert again.validation_utility == pytest.approx(-np.average(costs, weights=weights))
-    assert model(name).train(Problem(task.train, None, UTILITY), RECIPE, seed=1).validation_utility is None
+    costs = COSTS[choice, heavy.labels.numpy()]
+    weighted = Problem(task.train, heavy, UTILITY).validation_utility(predictor)
+    assert weighted == pytest.approx(-np.average(costs, weights=weights))
+    assert Problem(task.train, None, UTILITY).validation_utility(predictor) is None
 
 
 def test_boosting_is_scikit_learns_stopped_on_the_same_rows() -> None:
     task = problem()
-    trained = model("boosting").train(task, RECIPE, seed=4)
+    trees, details = model("boosting").train(task, RECIPE, seed=4)
     theirs = HistGradientBoostingClassifier(
         random_state=derive(4, "boosting") % 2**32, early_stopping=True, max_iter=500
     )
     validation = {"X_val": task.validation.x.numpy(), "y_val": task.validation.labels.numpy()}
     theirs.fit(task.train.x.numpy(), task.train.labels.numpy(), **validation)
     x = torch.randn(50, 3)
-    np.testing.assert_allclose(trained.predictor(x).mean_probs(), theirs.predict_proba(x.numpy()), atol=1e-6)
-    assert trained.details == {"trees": theirs.n_iter_}
+    np.testing.assert_allclose(trees(x).mean_probs(), theirs.predict_proba(x.numpy()), atol=1e-6)
+    assert details == {"trees": theirs.n_iter_}
 
 
 def test_models_compared_by_default() -> None:

@@ -34,6 +34,6 @@ def test_every_network_starts_from_the_same_weights() -> None:
     examples = TensorExamples(torch.randn(60, 3, generator=generator), torch.randint(2, (60,), generator=generator))
     recipe = Recipe(hidden=(4,), training=Training(epochs=1, learning_rate=1e-12), samples=5, noise=0.1)
     problem = Problem(examples, examples, UTILITY)
-    first, *others = (known.train(problem, recipe, 3).predictor(examples.x).mean_probs() for known in NETWORKS)
+    first, *others = (known.train(problem, recipe, 3)[0](examples.x).mean_probs() for known in NETWORKS)
     for other in others:
         torch.testing.assert_close(other, first)

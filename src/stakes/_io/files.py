@@ -20,31 +20,13 @@ DELIMITERS = ",;\t|"
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary file beside ``path``; it is renamed to ``path`` if the block succeeds, else removed."""
-    with _parents_of(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-        os.close(handle)
-        temporary = Path(name)
-        try:
-            yield temporary
-            temporary.chmod(0o666 & ~_umask())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def atomic_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary directory beside ``path``; it replaces ``path`` if the block succeeds, else is removed."""
-    with _parents_of(path):
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        try:
-            yield temporary
-            temporary.chmod(0o777 & ~_umask())
+    """Yield a name beside ``path``; the file or directory written there replaces ``path`` if the block succeeds."""
+    with _parents_of(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        if temporary.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-            temporary.rename(path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        os.replace(temporary, path)
 
 
 @contextmanager
@@ -133,9 +115,3 @@ def read_csv_rows(path: str | os.PathLike[str]) -> list[list[str]]:
         raise StakesError("expected a table, but the file is empty")
     width = max(index + 1 for row in rows for index, cell in enumerate(row) if cell)
     return [row[:width] for row in rows]
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from multiprocessing.managers import SyncManager
 from typing import Any, TypeVar
 
@@ -53,19 +53,23 @@ def side_by_side(
             with one_thread():
                 yield work(task, lambda event, task=task: report(task, event))  # type: ignore[misc]
         return
-    if backend != "loky":
-        yield from _on_backend(backend, work, tasks, workers)
-        return
     from joblib import Parallel, delayed
 
-    pool = Parallel(n_jobs=min(workers, len(tasks)), backend="loky", return_as="generator_unordered")
-    try:
-        with _relay(tasks, report) as queue:
-            yield from pool(
-                delayed(_in_worker)(work, task, number, queue, os.getpid()) for number, task in enumerate(tasks)
-            )
-    except BrokenProcessPool:
-        raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
+    check_backend(backend)
+    parallel = partial(Parallel, n_jobs=min(workers, len(tasks)), backend=backend)
+    # The workers of other backends may be on other machines, and report nothing.
+    with _relay(tasks, report) if backend == "loky" else nullcontext() as queue:
+        jobs = [delayed(_in_worker)(work, task, number, queue, os.getpid()) for number, task in enumerate(tasks)]
+        try:
+            pool = parallel(return_as="generator_unordered")
+        except ValueError:  # Ray and multiprocessing only give all results at once: a few tasks at a time, then
+            for first in range(0, len(jobs), workers):
+                yield from parallel()(jobs[first : first + workers])
+            return
+        try:
+            yield from pool(jobs)
+        except BrokenProcessPool:
+            raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
 
 
 def check_backend(backend: str) -> None:
@@ -92,34 +96,14 @@ def check_backend(backend: str) -> None:
         )
 
 
-def _on_backend(
-    backend: str, work: Callable[[Task, Report], Result], tasks: Sequence[Task], workers: int
-) -> Iterator[Result]:
-    """As `side_by_side`, on any backend of joblib's; its workers, which may be on other machines, report nothing."""
-    from joblib import Parallel, delayed, parallel_config
-
-    check_backend(backend)
-    jobs = [delayed(_on_cluster)(work, task) for task in tasks]
-    with parallel_config(backend=backend, n_jobs=min(workers, len(tasks))):
-        try:
-            pool = Parallel(return_as="generator_unordered")
-        except ValueError:  # Ray and multiprocessing only give all results at once: a few tasks at a time, then
-            for first in range(0, len(jobs), workers):
-                yield from Parallel()(jobs[first : first + workers])
-        else:
-            yield from pool(jobs)
-
-
-def _in_worker(work: Callable[[Task, Report], Result], task: Task, number: int, queue: Any, parent: int) -> Result:
-    _end_with(parent)
-    with one_thread():
-        return work(task, lambda event: queue.put((number, event)))
-
-
-def _on_cluster(work: Callable[[Task, Report], Result], task: Task) -> Result:
-    """One task at a time in each process: a worker of Dask may have several threads, with one random generator."""
+def _in_worker(
+    work: Callable[[Task, Report], Result], task: Task, number: int = 0, queue: Any = None, parent: int = 0
+) -> Result:
+    """Run one task at a time in each process: a worker of Dask may have several threads, with one random generator."""
+    if queue is not None:
+        _end_with(parent)
     with _WORKING, one_thread():
-        return work(task, lambda event: None)
+        return work(task, lambda event: None if queue is None else queue.put((number, event)))
 
 
 @cache

@@ -1,8 +1,9 @@
 """The paper's diagnosis example as files, so that the demo is an ordinary run."""
 
-import csv
-import io
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from stakes._io.files import write_text
 from stakes.paper.diagnosis import data as diagnosis
@@ -13,17 +14,19 @@ from stakes.training.config import Training
 TARGET = "diagnosis"
 
 
-def write_patients(folder: Path, *, corrupted: int, seed: int = 0) -> None:
+def write_patients(folder: Path, *, corrupted: int) -> None:
     """Training patients with ``corrupted`` labels per class, clean test patients, and the costs."""
-    recorded = diagnosis.patients(diagnosis.TRAIN_PER_CLASS, corrupted, seed, "train")
-    clean = diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test")
-    _write_csv(folder / "train.csv", [*diagnosis.TESTS, TARGET], _rows(recorded))
-    _write_csv(folder / "test.csv", [*diagnosis.TESTS, TARGET], _rows(clean))
-    costs = [[name, *row] for name, row in zip(diagnosis.CLASSES, diagnosis.COSTS, strict=True)]
-    _write_csv(folder / "costs.csv", ["cost [£]", *diagnosis.CLASSES], costs)
+    parts = {"train": (diagnosis.TRAIN_PER_CLASS, corrupted), "test": (diagnosis.TEST_PER_CLASS, 0)}
+    for part, (per_class, redrawn) in parts.items():
+        patients = diagnosis.patients(per_class, redrawn, seed=0, name=part)
+        frame = pd.DataFrame(patients.x, columns=diagnosis.TESTS)
+        frame[TARGET] = np.array(diagnosis.CLASSES)[patients.observed]
+        write_text(folder / f"{part}.csv", frame.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+    costs = pd.DataFrame(diagnosis.COSTS, diagnosis.CLASSES, diagnosis.CLASSES)
+    write_text(folder / "costs.csv", costs.to_csv(index_label="cost [£]", lineterminator="\n"))
 
 
-def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> TableTask:
+def demo_task(folder: Path, *, seeds: int, corrupted: int) -> TableTask:
     """The comparison of all models on the files of `write_patients`."""
     return TableTask(
         data=folder / "train.csv",
@@ -38,18 +41,4 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int, seed: int = 0) -> Tab
             noise=corrupted / diagnosis.TRAIN_PER_CLASS,
         ),
         seeds=seeds,
-        seed=seed,
     )
-
-
-def _rows(patients: diagnosis.Patients) -> list[list[object]]:
-    names = [diagnosis.CLASSES[label] for label in patients.observed]
-    return [[*(f"{value:.6f}" for value in x), name] for x, name in zip(patients.x, names, strict=True)]
-
-
-def _write_csv(path: Path, header: list[str], rows: list[list[object]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_text(path, text.getvalue())

@@ -13,7 +13,7 @@ from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
-from stakes.tables.models import MODELS, Recipe
+from stakes.tables.models import MODELS, Recipe, model_names
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
@@ -112,7 +112,7 @@ def fit(
         int | None, _fitting(help="Rows in a step.", min=1, show_default="32 to 256, by the rows")
     ] = _TRAINING.batch_size,
     learning_rate: Annotated[float, _fitting(help="Adam's learning rate.")] = _TRAINING.learning_rate,
-    seeds: Annotated[int, _run(help="Repetitions of every model, to see its luck.", min=1)] = TableTask.seeds,
+    seeds: Annotated[int, _run(help="Repetitions of every model, to see how results vary.", min=1)] = TableTask.seeds,
     seed: Annotated[int, _run(help="Where all randomness starts.", min=0, max=_MOST_SEED)] = TableTask.seed,
     workers: Workers = 1,
     resume: Resume = False,
@@ -147,7 +147,7 @@ def fit(
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
         unit=unit,
-        models=arguments.models(models, noise),
+        models=tuple(arguments.split(models)) or model_names(noise),
         recipe=recipe,
         seeds=seeds,
         seed=seed,
@@ -169,12 +169,13 @@ def decide(
     Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
     decision) and p_OUTCOME for every outcome. DATA needs no target column.
     """
-    from stakes.cli.terminal import counter
+    from stakes.cli.terminal import progress_bars
     from stakes.tables.decide import decide_table
     from stakes.tables.task import split
 
-    with counter("rows decided") as count:
-        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=count)
+    with progress_bars("{task.completed} rows decided") as progress:
+        on_rows = partial(progress.advance, progress.add_task("", total=None))
+        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=on_rows)
     typer.echo(f"{out}: {rows} decisions", err=True)
 
 

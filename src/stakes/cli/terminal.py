@@ -1,14 +1,13 @@
 """What the terminal shows: a comparison on stdout; progress on stderr, as bars on a terminal, else as lines."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TimeElapsedColumn
 from rich.table import Table
 
 from stakes.evaluation.comparison import Comparison
@@ -22,33 +21,25 @@ _FULL_WIDTH = 150
 _WORDS = {"found": "done before", "done": "done"}
 
 
+def progress_bars(*columns: ProgressColumn | str) -> Progress:
+    """Bars on stderr, which are shown on a terminal only."""
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+
 @contextmanager
 def fits_progress(task: TableTask) -> Iterator[Listener]:
     """A bar for all fits and one for each that runs, above them a line for each finished one."""
-    if sys.stderr.isatty():
-        with _bars(task) as listener:
-            yield listener
-    else:
-        yield _line
-
-
-def _line(fit: Fit, event: Event) -> None:
-    if isinstance(event, str) and event in _WORDS:
-        typer.echo(f"  {_name(fit)}: {_WORDS[event]}", err=True)
-
-
-@contextmanager
-def _bars(task: TableTask) -> Iterator[Listener]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), TimeElapsedColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    status = "{task.fields[status]}"
+    progress = progress_bars("{task.description}", BarColumn(), status, TimeElapsedColumn())
     count = len(task.fits())
     total = progress.add_task("fits", total=count, status=f"0/{count}")
     bars: dict[Fit, Any] = {}
 
     def listener(fit: Fit, event: Event) -> None:
         progress.start()  # not before there is something to show: until then others write to stderr
+        name = f"  {fit.model}, seed {fit.seed}"
         if event == "started":  # a model that reports no epochs keeps a bar without an end
-            bars[fit] = progress.add_task(f"  {_name(fit)}", total=None, status="")
+            bars[fit] = progress.add_task(name, total=None, status="")
         elif isinstance(event, Epoch):
             status = f"epoch {event.number}" + ("" if event.utility is None else f", utility {event.utility:.4g}")
             epochs = task.recipe.training.epochs
@@ -56,7 +47,7 @@ def _bars(task: TableTask) -> Iterator[Listener]:
         else:
             if fit in bars:
                 progress.remove_task(bars.pop(fit))
-            progress.console.print(f"  {_name(fit)}: {_WORDS[event]}", highlight=False)
+            progress.console.print(f"{name}: {_WORDS[event]}", highlight=False, soft_wrap=True)
             progress.advance(total)
             progress.update(total, status=f"{progress.tasks[0].completed:.0f}/{count}")
 
@@ -64,29 +55,6 @@ def _bars(task: TableTask) -> Iterator[Listener]:
         yield listener
     finally:
         progress.stop()
-
-
-@contextmanager
-def counter(what: str) -> Iterator[Callable[[int], None]]:
-    """A running count, where somebody may be watching."""
-    total = 0
-
-    def count(more: int) -> None:
-        nonlocal total
-        total += more
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{total} {what}")
-            sys.stderr.flush()
-
-    try:
-        yield count
-    finally:
-        if total and sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-
-
-def _name(fit: Fit) -> str:
-    return f"{fit.model}, seed {fit.seed}"
 
 
 def print_comparison(comparison: Comparison, utility: Utility, console: Console) -> None:
@@ -122,5 +90,5 @@ def verdicts(comparison: Comparison) -> str:
         if row.difference is not None:
             rule = "" if row.rule == "optimal" else f" ({RULE_NAMES[row.rule]})"
             groups[verdict(row.difference)].append(f"{row.model}{rule}")
-    parts = [f"{VERDICTS[kind].label}: {', '.join(names)}" for kind, names in groups.items() if names]
+    parts = [f"{VERDICTS[kind]}: {', '.join(names)}" for kind, names in groups.items() if names]
     return f"Against {comparison.reference}, deciding by {RULE_NAMES['optimal']}: {'; '.join(parts)}."

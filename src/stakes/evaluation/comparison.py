@@ -1,7 +1,7 @@
 """Comparison: the decisions of every model scored once, then side by side on the same test examples, with intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,6 @@ class Scored:
     @property
     def seed(self) -> int:
         return self.predictions.seed
-
-    @property
-    def margin_error(self) -> Tensor | None:
-        """(N,) known for optimal decisions only."""
-        return self.predictions.margin_error if self.rule == "optimal" else None
 
     def to_dict(self) -> dict[str, Any]:
         """All but what there is for each example."""
@@ -125,20 +120,23 @@ class Row:
     difference: Interval | None  # paired, to the reference row; None for the reference itself
 
     def to_dict(self) -> dict[str, Any]:
-        flat: dict[str, Any] = {"model": self.model, "rule": self.rule, **_flatten("utility", self.utility)}
-        flat |= {key: getattr(self, key) for key in (*_AVERAGED, "seeds")}
-        return flat | _flatten("difference", self.difference)
+        """Plain JSON types; an interval has three entries: its mean by its own name, _low and _high."""
+        flat: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            is_interval = name in ("utility", "difference")
+            flat |= dict(zip(_entries(name), value or [None] * 3, strict=True)) if is_interval else {name: value}
+        return flat
 
     @classmethod
     def from_dict(cls, flat: Mapping[str, Any]) -> "Row":
-        plain = {key: flat[key] for key in ("model", "rule", *_AVERAGED, "seeds")}
-        utility, difference = (
-            None if flat[name] is None else Interval(*(flat[key] for key in _flatten(name, None)))
-            for name in ("utility", "difference")
-        )
-        if utility is None:
-            raise ValueError(f"no utility of {plain['model']!r}")
-        return cls(utility=utility, difference=difference, **plain)
+        plain = {field.name: flat[field.name] for field in fields(cls)}
+        for name in ("utility", *(["difference"] if plain["difference"] is not None else [])):
+            plain[name] = Interval(*(float(flat[key]) for key in _entries(name)))
+        return cls(**plain)
+
+
+def _entries(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"
 
 
 @dataclass(frozen=True)
@@ -207,22 +205,13 @@ def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:
 
 def _choose(predictions: Sequence[Predictions]) -> tuple[str, str]:
     """By mean validation utility over seeds; a tie goes to the model named first."""
-    utilities: dict[str, list[float | None]] = {}
-    for item in predictions:
-        utilities.setdefault(item.model, []).append(item.validation_utility)
-    means = {
-        model: float(np.mean([value for value in values if value is not None]))
-        for model, values in utilities.items()
-        if None not in values
-    }
+    means = {}
+    for model in dict.fromkeys(item.model for item in predictions):
+        values = [item.validation_utility for item in predictions if item.model == model]
+        if None not in values:
+            means[model] = float(np.array(values, dtype=np.float64).mean())
     if not means:
-        return next(iter(utilities)), "there was no validation set to choose on, so the first model was taken"
+        return predictions[0].model, "there was no validation set to choose on, so the first model was taken"
     chosen = max(means, key=lambda model: means[model])
     listed = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
     return chosen, f"highest mean utility on the validation rows ({listed}); the test rows had no part in it"
-
-
-def _flatten(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """``{name, name_low, name_high}``."""
-    values = {"mean": None, "low": None, "high": None} if interval is None else asdict(interval)
-    return {name: values["mean"], f"{name}_low": values["low"], f"{name}_high": values["high"]}

@@ -1,6 +1,7 @@
 """What decisions turned out to be worth: confusion counts and all that follows from them, calibration, intervals."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from stakes.outcomes import Outcomes
 from stakes.utility.table import Counts, TableUtility
 
 RESAMPLES = 2000
+TAIL = (1 - 0.95) / 2  # of the resampled means on each side of an interval
 FEW_EXAMPLES = 200  # whose resamples are drawn at once
 
 
@@ -34,19 +36,14 @@ def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, uti
 
 def accuracy(counts: Counts, utility: TableUtility) -> float:
     """The share of decisions that were the right one for the outcome (`Utility.best_response`)."""
-    right = counts[utility.best_response, np.arange(counts.shape[1])]
-    return float(right.sum() / counts.sum())
-
-
-def recall(counts: Counts, utility: TableUtility) -> NDArray[np.float64]:
-    """(C,) the share of each outcome that got the right decision; NaN for an outcome that did not occur."""
-    right = counts[utility.best_response, np.arange(counts.shape[1])]
-    return _ratio(right, counts.sum(0))
+    return float(overlaps(counts, utility)[0].sum() / counts.sum())
 
 
 def iou(counts: Counts, utility: TableUtility) -> NDArray[np.float64]:
     """(C,) intersection over union of each outcome and its right decision, over all that was counted."""
-    return _ratio(*overlaps(counts, utility))
+    part, whole = overlaps(counts, utility)
+    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return ratio
 
 
 def overlaps(counts: Counts, utility: TableUtility) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -103,8 +100,7 @@ def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliabil
 # Intervals -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A mean and its percentile bootstrap interval."""
 
     mean: float
@@ -112,8 +108,8 @@ class Interval:
     high: float
 
 
-def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
-    """The interval of a mean over examples ``(N,)``, or over runs and examples ``(R, N)``.
+def bootstrap(values: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Interval:
+    """The 95 % interval of a mean over examples ``(N,)``, or over runs and examples ``(R, N)``.
 
     With several runs (seeds) on the same test examples, both are resampled: the interval covers another
     test set and another seed. For two models on the same examples give the difference of their values:
@@ -129,7 +125,7 @@ def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: i
     shares = counts / examples
     if runs == 1 and examples <= FEW_EXAMPLES:
         weights = generator.multinomial(examples, shares, size=resamples)  # (T, K)
-        return _percentiles(float(table.mean()), weights @ columns[0] / examples, level)
+        return _percentiles(float(table.mean()), weights @ columns[0] / examples)
     means = np.empty(resamples)
     for resample in range(resamples):
         if len(counts) < examples / 10:
@@ -138,7 +134,7 @@ def bootstrap(values: ArrayLike, *, seed: int, level: float = 0.95, resamples: i
             weights = np.bincount(generator.choice(len(counts), examples, p=shares), minlength=len(counts))
         by_run = columns @ weights / examples  # (R,)
         means[resample] = by_run[generator.integers(runs, size=runs)].mean()
-    return _percentiles(float(table.mean()), means, level)
+    return _percentiles(float(table.mean()), means)
 
 
 def bootstrap_ratios(parts: ArrayLike, wholes: ArrayLike, *, seed: int) -> tuple[list[Interval], Interval]:
@@ -174,9 +170,8 @@ def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Inter
 # Within --------------------------------------------------------------------------------------------
 
 
-def _percentiles(mean: float, resampled: NDArray[np.float64], level: float = 0.95) -> Interval:
-    tail = (1 - level) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
+def _percentiles(mean: float, resampled: NDArray[np.float64]) -> Interval:
+    low, high = np.quantile(resampled, [TAIL, 1 - TAIL])
     return Interval(mean, float(low), float(high))
 
 
@@ -195,8 +190,3 @@ def _flat(probs: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDA
         raise StakesError(f"expected labels of the shape {table.shape[:-1]}, but got {true.shape}")
     table = table.reshape(-1, table.shape[-1])
     return table / table.sum(1, keepdims=True), true.ravel()
-
-
-def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
-    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    return ratio

@@ -1,18 +1,25 @@
-"""What the experiments share: the two protocols, label noise, and the rows of a trained model."""
+"""What the experiments share: the two protocols, training for many seeds, label noise, the rows of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from stakes import seeds
 from stakes.errors import StakesError, listing
 from stakes.evaluation.comparison import Predictions, score
-from stakes.objectives import LossCalibrated, Objective, Weighted
+from stakes.objectives import LossCalibrated, Weighted
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
-from stakes.tables.models import NetworkModel, model
-from stakes.utility import TableUtility, Utility
+from stakes.posteriors.base import Draws
+from stakes.tables.models import NetworkModel, Recipe, model
+from stakes.training.config import History, Training
+from stakes.training.examples import TensorExamples
+from stakes.training.fit import fit
+from stakes.training.stacked import fit_together
+from stakes.utility import TableUtility
 
 PROTOCOLS = ("fair", "authors")
 DECIMALS = 6  # of the scores in rows.jsonl
@@ -24,17 +31,42 @@ def check_protocol(protocol: str) -> None:
         raise StakesError(f"expected the protocol 'fair' or 'authors', but got {protocol!r}")
 
 
-def check_models(names: Sequence[str]) -> None:
+def check_models(names: Sequence[str], known: Sequence[str] = ALL_MODELS) -> None:
     for name in names:
-        if name not in ALL_MODELS:
-            raise StakesError(f"expected models of {listing(ALL_MODELS)}, but got {name!r}")
+        if name not in known:
+            raise StakesError(f"expected models of {listing(known)}, but got {name!r}")
 
 
-def seed_groups(seeds: int, together: int) -> list[range]:
+def seed_groups(count: int, together: int) -> list[range]:
     """The seeds from 0, in groups of models that are trained together."""
     if together < 1:
         raise StakesError(f"expected at least one model to be trained at a time, but got together={together}")
-    return [range(first, min(first + together, seeds)) for first in range(0, seeds, together)]
+    return [range(first, min(first + together, count)) for first in range(0, count, together)]
+
+
+def train_cell(
+    config: Any,
+    cell: Cell,
+    trains: Sequence[TensorExamples],
+    validations: Sequence[TensorExamples] | None,
+    utility: TableUtility,
+    weights: Sequence[float],
+    hidden: int,
+    noise: float,
+    **training: Any,
+) -> Iterator[tuple[int, Draws, History]]:
+    """Train the model of a cell for each of its seeds, by the settings of `Diagnosis` or `Digits`."""
+    recipe = Recipe(
+        hidden=(hidden,),
+        dropout=config.dropout,
+        posterior={"family": "dropout", "lengthscale": config.lengthscale},
+        training=Training(config.epochs, config.batch_size, config.learning_rate, patience=None, **training),
+        samples=config.test_samples,
+        noise=noise,
+    )
+    chosen = paper_model(cell["method"], config.protocol, weights, config.decision_samples, config.warmup)
+    trained = train_models(chosen, recipe, trains, validations, utility, cell.seeds)
+    return ((seed, *each) for seed, each in zip(cell.seeds, trained, strict=True))
 
 
 def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int, warmup: int) -> NetworkModel:
@@ -43,27 +75,44 @@ def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int
     ``fair`` takes them at every step (Algorithm 1) and ramps the gain up over the first ``warmup`` steps;
     ``authors`` takes them once an epoch, without warmup.
     """
-
-    def weighted(utility: Utility) -> Objective:
-        return Weighted(weights)
-
-    def calibrated(utility: Utility) -> Objective:
-        if protocol == "authors":
-            return LossCalibrated(utility, samples=samples, refresh="epoch")
-        return LossCalibrated(utility, samples=samples, warmup=warmup)
-
-    objectives = {"weighted": weighted, "calibrated": calibrated, "noise+calibrated": calibrated}
     network = model(name)
     assert isinstance(network, NetworkModel)
-    return replace(network, objective=objectives.get(name, network.objective))
+    if name == "weighted":
+        return replace(network, objective=lambda utility: Weighted(weights))
+    if "calibrated" not in name:
+        return network
+    timing: dict[str, Any] = {"refresh": "epoch"} if protocol == "authors" else {"warmup": warmup}
+    return replace(network, objective=lambda utility: LossCalibrated(utility, samples=samples, **timing))
+
+
+def train_models(
+    chosen: NetworkModel,
+    recipe: Recipe,
+    trains: Sequence[TensorExamples],
+    validations: Sequence[TensorExamples] | None,
+    utility: TableUtility,
+    seeds_of: Sequence[int],
+) -> Iterator[tuple[Draws, History]]:
+    """Train a network model for each seed, on its own examples, several in one stack; draws of each, and its epochs."""
+    posteriors = [
+        chosen.posterior(recipe, train.x.shape[1], len(utility.outcomes), seed)
+        for train, seed in zip(trains, seeds_of, strict=True)
+    ]
+    objective = chosen.objective(utility)
+    settings: dict[str, Any] = {"utility": utility, "config": recipe.training}
+    if len(posteriors) > 1:
+        histories = fit_together(posteriors, objective, trains, validations, seeds_of=seeds_of, **settings)
+    else:
+        held_out = validations[0] if validations else None
+        histories = [fit(posteriors[0], objective, trains[0], held_out, seed=seeds_of[0], progress=False, **settings)]
+    for posterior, history, seed in zip(posteriors, histories, seeds_of, strict=True):
+        yield posterior.draw(recipe.samples, seeds.derive(seed, "predict")), history
 
 
 def redraw_uniformly(
     labels: NDArray[np.int64], rows: NDArray[np.int64], classes: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
     """A copy of ``labels`` with those at ``rows`` redrawn; every class is equally likely, the old one included."""
-    if classes < 2:
-        raise StakesError(f"expected at least 2 classes to draw from, but got {classes}")
     noisy = labels.copy()
     noisy[rows] = generator.integers(classes, size=len(rows))
     return noisy

@@ -1,6 +1,7 @@
 """The report of a saved Result: figures and tables of its experiment, one HTML page, a summary for the terminal."""
 
 import base64
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from stakes.paper.roads.report import road_figures, road_tables
 from stakes.paper.sweep import Result
 from stakes.report.page import render
 from stakes.report.sections import settings_text
-from stakes.report.words import interval
 
 _TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
 _FIGURES = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
@@ -52,8 +52,7 @@ def summary(result: Result) -> str:
             argmax, optimal = (result.values("utility", method=model, rule=rule, **where).mean() for rule in RULES)
             cells = [*(f"{value!s:>9}" for value in setting), f"{model:>16}", f"{argmax:.4f}", f" {optimal:.4f}"]
             if model != "standard" and "standard" in models:
-                gain = result.difference(model, "standard", rule="optimal", **where)
-                cells.append(f" {interval(gain, digits=4, sign=True)}")
+                cells.append(f" {result.gain(model, 'standard', **where)}")
             lines.append("  ".join(cells))
     return "\n".join(lines)
 
@@ -84,11 +83,8 @@ def write_experiment_page(result: Result, folder: Path, files: Sequence[Path]) -
 def _rendered(markdown: str) -> Markup:
     """Markdown as HTML, its headings one level below those of the page; HTML inside it is shown as text."""
     rendered = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    rendered = re.sub(r"(</?h)(\d)>", lambda tag: f"{tag[1]}{int(tag[2]) + 1}>", rendered)
     for old, new in (
-        ("<h3>", "<h4>"),
-        ("</h3>", "</h4>"),
-        ("<h2>", "<h3>"),
-        ("</h2>", "</h3>"),
         ("<th>", '<th scope="col">'),
         ("<table>", '<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>'),
         ("</table>", "</table></div>"),

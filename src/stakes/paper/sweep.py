@@ -16,6 +16,7 @@ from stakes.decisions import RULES
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
+from stakes.report.words import interval
 
 Row = dict[str, Any]
 PAPER_MODELS = ("standard", "weighted", "calibrated")
@@ -91,6 +92,10 @@ class Result:
         if not shared:
             raise StakesError(f"expected seeds with both {model!r} and {against!r} for {wanted}, but there are none")
         return metrics.paired_difference([ours[s] for s in shared], [theirs[s] for s in shared], seed=0)
+
+    def gain(self, model: str, against: str, **wanted: Any) -> str:
+        """The difference in utility with optimal decisions, as text."""
+        return interval(self.difference(model, against, rule="optimal", **wanted), digits=4, sign=True)
 
 
 def run(

@@ -1,7 +1,7 @@
 """The geometry of the reliability chart. ``charts.html`` draws it; styles are classes of page.css."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 from stakes.evaluation.metrics import Reliability
 
@@ -17,17 +17,7 @@ _MARKERS = (
 )
 
 
-@dataclass(frozen=True)
-class Chart:
-    label: str
-    width: int
-    height: int
-    lines: list[tuple[float, float, float, float, str]] = field(default_factory=list)  # x1, y1, x2, y2, class
-    texts: list[tuple[float, float, str, str]] = field(default_factory=list)  # x, y, anchor, text
-    curves: list[tuple[str, str, str, list[str]]] = field(default_factory=list)  # class, dash, path, markers
-
-
-def reliability_chart(curves: Mapping[str, Reliability], thick: int) -> Chart:
+def reliability_chart(curves: Mapping[str, Reliability], thick: int) -> dict[str, Any]:
     """Confidence against how often it was right, told apart by dashes and markers first, by colour second."""
     low = min((float(curve.confidence.min()) for curve in curves.values()), default=0.0)
     first = min(0.9, int(low * 10) / 10)
@@ -38,27 +28,32 @@ def reliability_chart(curves: Mapping[str, Reliability], thick: int) -> Chart:
     def y(value: float) -> float:
         return _BOTTOM - (_SIZE - 16) * value
 
-    chart = Chart(
-        f"Confidence against how often it was right: {', '.join(curves)}",
-        _LEFT + _SIZE,
-        _BOTTOM + 54 + 18 * len(curves),
-    )
-    chart.lines.extend((x(first), y(value), x(1), y(value), "grid" if value else "axis") for value in (0.0, 0.5, 1.0))
-    chart.lines.append((x(first), y(first), x(1), y(1), "zero"))
-    chart.texts.extend((_LEFT - 6, y(value) + 4, "end", f"{value:g}") for value in (0.0, 0.5, 1.0))
-    chart.texts.extend((x(value), _BOTTOM + 16, "middle", f"{value:g}") for value in (first, 1))
-    chart.texts.append(((x(first) + x(1)) / 2, _BOTTOM + 32, "middle", "confidence in the most probable outcome"))
-    chart.texts.append((0, 12, "start", "how often it was right"))
+    lines = [(x(first), y(value), x(1), y(value), "grid" if value else "axis") for value in (0.0, 0.5, 1.0)]
+    lines.append((x(first), y(first), x(1), y(1), "zero"))  # x1, y1, x2, y2, class
+    texts: list[tuple[float, float, str, str]] = []  # x, y, anchor, text
+    texts += [(_LEFT - 6, y(value) + 4, "end", f"{value:g}") for value in (0.0, 0.5, 1.0)]
+    texts += [(x(value), _BOTTOM + 16, "middle", f"{value:g}") for value in (first, 1)]
+    texts.append(((x(first) + x(1)) / 2, _BOTTOM + 32, "middle", "confidence in the most probable outcome"))
+    texts.append((0, 12, "start", "how often it was right"))
+    drawn = []
     for index, (name, curve) in enumerate(curves.items()):
         top = _BOTTOM + 54 + 18 * index
         points = [(x(float(a)), y(float(b))) for a, b in zip(curve.confidence, curve.accuracy, strict=True)]
         legend = [(_LEFT, top), (_LEFT + 26, top), (_LEFT + 52, top)]
-        chart.curves.extend(_curve(each, index, index == thick) for each in (points, legend))
-        chart.texts.append((_LEFT + 64, top + 4, "start", name))
-    return chart
+        drawn += [_curve(each, index, index == thick) for each in (points, legend)]
+        texts.append((_LEFT + 64, top + 4, "start", name))
+    return {
+        "label": f"Confidence against how often it was right: {', '.join(curves)}",
+        "width": _LEFT + _SIZE,
+        "height": _BOTTOM + 54 + 18 * len(curves),
+        "lines": lines,
+        "texts": texts,
+        "curves": drawn,
+    }
 
 
 def _curve(points: Sequence[tuple[float, float]], index: int, thick: bool) -> tuple[str, str, str, list[str]]:
+    """Class, dashes, path and markers."""
     style = index % len(_MARKERS)
     markers = [_marker(x, y, style) for x, y in points]
     return f"c{style}" + (" thick" if thick else ""), _DASHES[style], _path(points), markers

@@ -16,30 +16,30 @@ SCRIPTS = ("decisions.js", "dom.js", "explorer.js", "sliders.js")
 MOST_ROWS, MOST_NUMBERS = 10_000, 100_000  # in one page: more would be slow to mail and to redraw
 
 
-def explorer_data(run: Run) -> dict[str, Any]:
-    """The mean probabilities of the saved model, exactly, with the outcome and the row number of each case."""
+def explorer(run: Run) -> dict[str, Any]:
+    """What the browser computes with: the mean probabilities of the saved model, exactly; and what stands around it.
+
+    That is the cells to edit, the cost that is varied at first (the largest), and which rows the page is about.
+    """
     kept, utility = _kept_rows(run), run.utility
-    return {
+    predictions = best_seed(run.predictions, run.comparison.chosen)
+    # Without the noise of a conversion from utilities: 0.1, and not 0.09999999999999998.
+    costs = [[float(f"{cost:.15g}") for cost in row] for row in utility.costs.tolist()]
+    data = {
         "unit": utility.unit,
         "decisions": list(utility.decisions),
         "outcomes": list(utility.outcomes),
-        "costs": _costs(run),
-        "probs": _packed(_saved_model(run).probs[kept], "<f4"),
+        "costs": costs,
+        "probs": _packed(predictions.probs[kept], "<f4"),
         "labels": _packed(run.labels[kept], "<i4"),
         "rows": _packed(run.row_numbers[kept], "<i4"),
     }
-
-
-def explorer(run: Run) -> dict[str, Any]:
-    """The cells to edit, the cost that is varied at first (the largest), and which rows the page is about."""
-    costs = _costs(run)
-    inputs = [[str(int(cost)) if cost == int(cost) else repr(cost) for cost in row] for row in costs]
-    largest = divmod(int(run.utility.costs.argmax()), len(run.utility.outcomes))
-    return {"inputs": inputs, "largest": largest, "scope": _scope(run)}
-
-
-def _saved_model(run: Run) -> Predictions:
-    return best_seed(run.predictions, run.comparison.chosen)
+    return {
+        "data": data,
+        "inputs": [[str(int(cost)) if cost == int(cost) else repr(cost) for cost in row] for row in costs],
+        "largest": divmod(int(utility.costs.argmax()), len(utility.outcomes)),
+        "scope": _scope(run, predictions, len(kept)),
+    }
 
 
 def _kept_rows(run: Run) -> torch.Tensor:
@@ -52,9 +52,8 @@ def _kept_rows(run: Run) -> torch.Tensor:
     return torch.from_numpy(np.sort(sample))
 
 
-def _scope(run: Run) -> str:
-    settings, predictions = run.settings, _saved_model(run)
-    kept, count = len(_kept_rows(run)), len(run.labels)
+def _scope(run: Run, predictions: Predictions, kept: int) -> str:
+    settings, count = run.settings, len(run.labels)
     which = f"the {count:,} test rows"
     if kept < count:
         which = f"{kept:,} of {which}, drawn at random (seed {settings['seed']}) to keep this page small"
@@ -64,11 +63,6 @@ def _scope(run: Run) -> str:
         f"Computed in this page from the mean probabilities of the saved {predictions.model} model{seed} for {which}. "
         f"A case is known by its row in {file}, the first row under the header being 1."
     )
-
-
-def _costs(run: Run) -> list[list[float]]:
-    """Without the noise of a conversion from utilities: 0.1, and not 0.09999999999999998."""
-    return [[float(f"{cost:.15g}") for cost in row] for row in run.utility.costs.tolist()]
 
 
 def _packed(values: torch.Tensor, kind: str) -> str:

@@ -13,14 +13,13 @@ from markupsafe import Markup
 
 from stakes._io.files import write_text
 from stakes.report import sections, words
-from stakes.report.explorer import SCRIPTS, explorer, explorer_data
+from stakes.report.explorer import SCRIPTS, explorer
 from stakes.tables.run import Run
 
 
 def write_page(run: Run, path: Path) -> None:
     """Write the report of a finished run; nothing is trained or decided, and no data are read."""
-    context = {
-        "run": run,
+    parts: dict[str, Any] = {
         "answer": sections.answer(run),
         "alternatives": sections.alternatives(run),
         "confusions": sections.confusions(run),
@@ -28,7 +27,7 @@ def write_page(run: Run, path: Path) -> None:
         "made": sections.provenance(run),
         "explorer": explorer(run),
     }
-    write_text(path, render("run.html", scripts=SCRIPTS, data=explorer_data(run), **context))
+    write_text(path, render("run.html", scripts=SCRIPTS, data=parts["explorer"]["data"], run=run, **parts))
 
 
 def render(template: str, *, scripts: Sequence[str] = (), data: Any = None, **context: Any) -> str:
@@ -55,7 +54,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals.update(PER=words.PER, MODELS=words.MODELS, RULE_NAMES=words.RULE_NAMES, VERDICTS=words.VERDICTS)
+    environment.globals.update(PER=words.PER, RULE_NAMES=words.RULE_NAMES, VERDICTS=words.VERDICTS)
     for function in (words.interval, words.share, words.with_unit, words.bracketed):
         environment.filters[function.__name__] = function
     return environment

@@ -107,9 +107,10 @@ def within_error(run: Run, model: str) -> float | None:
     """The share of a model's decisions whose margin is within Monte-Carlo error; None if it has no draws."""
     shares = []
     for item in select(run.scored, model, "optimal"):
-        if item.margin_error is None:
+        error = item.predictions.margin_error
+        if error is None:
             return None
-        shares.append(float((item.margin < ERRORS_WITHIN * item.margin_error).double().mean()))
+        shares.append(float((item.margin < ERRORS_WITHIN * error).double().mean()))
     return float(np.mean(shares))
 
 

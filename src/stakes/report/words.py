@@ -1,58 +1,21 @@
-"""Numbers, rules, models and verdicts as people read them."""
+"""Numbers, rules and verdicts as people read them."""
 
 from collections.abc import Iterable, Sequence
 from math import floor, log10
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from stakes.evaluation.metrics import Interval
 from stakes.utility import Utility
 
 PER = 100  # Costs are reported per 100 decisions.
 RULE_NAMES = {"optimal": "lowest expected cost", "argmax": "highest probability"}
-MODELS = {
-    "standard": "learns as if all mistakes were alike",
-    "weighted": "gives outcomes that are costly to miss more weight",
-    "calibrated": "learns for the decisions themselves, at these costs",
-    "noise": "allows for wrong labels",
-    "noise+calibrated": "allows for wrong labels, and learns for the decisions",
-    "boosting": "is scikit-learn's gradient boosting of decision trees",
-}
 
 Verdict = Literal["more", "less", "unclear", "same"]
-
-
-class VerdictWords(NamedTuple):
-    label: str
-    brief: str
-    sentence: str
-    reason: str
-
-
-VERDICTS: dict[Verdict, VerdictWords] = {
-    "more": VerdictWords(
-        "worth more",
-        "beyond chance",
-        "That is beyond chance.",
-        "The whole interval lies above 0, on {rows:,} test rows.",
-    ),
-    "less": VerdictWords(
-        "worth less",
-        "beyond chance, and a loss",
-        "That is beyond chance, and it is a loss.",
-        "On these {rows:,} test rows deciding by the highest probability did better.",
-    ),
-    "unclear": VerdictWords(
-        "cannot be told apart",
-        "not beyond chance",
-        "That is not beyond chance.",
-        "The interval includes 0: these {rows:,} test rows cannot tell the two apart.",
-    ),
-    "same": VerdictWords(
-        "the same",
-        "the same on every row",
-        "They came to the same.",
-        "On these {rows:,} test rows one cost exactly as much as the other.",
-    ),
+VERDICTS: dict[Verdict, str] = {
+    "more": "worth more",
+    "less": "worth less",
+    "unclear": "cannot be told apart",
+    "same": "the same",
 }
 
 
@@ -76,9 +39,8 @@ def number(value: float) -> str:
 
 def interval(value: Interval, *, digits: int | None = None, sign: bool = False, unit: str = "") -> str:
     """``12.40 (8.10 to 16.90)``; with as many decimals as suit the numbers, unless ``digits`` says how many."""
-    parts = (value.mean, value.low, value.high)
     fixed = f"{'+' if sign else ''}.{digits}f"
-    mean, low, high = numbers(*parts, sign=sign) if digits is None else [format(part, fixed) for part in parts]
+    mean, low, high = numbers(*value, sign=sign) if digits is None else [format(part, fixed) for part in value]
     return f"{mean}{unit and ' '}{unit} ({low} to {high})"
 
 
@@ -96,7 +58,7 @@ def bracketed(utility: Utility) -> str:
 
 def saved_cost(difference: Interval, utility: Utility) -> Interval:
     """A difference of mean utilities, as the cost that 100 decisions save."""
-    return Interval(*(PER * utility.scale * value for value in (difference.mean, difference.low, difference.high)))
+    return Interval(*(PER * utility.scale * value for value in difference))
 
 
 def as_cost(mean: Interval, utility: Utility) -> Interval:

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from numpy.typing import NDArray
 
 from stakes._io.files import atomic, existing_file
 from stakes._io.parallel import one_thread
@@ -24,11 +23,6 @@ SUFFIXES = {".csv", *PARQUET_SUFFIXES}
 DIGITS = 6  # of probabilities after the point; of utilities after the first of the largest one
 
 
-def find_model(path: Path) -> Path:
-    """The model directory: ``path`` itself, or the ``model`` in the folder of a run."""
-    return path / "model" if not (path / "model.json").exists() and (path / "model").is_dir() else path
-
-
 class Decider:
     """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
 
@@ -37,7 +31,9 @@ class Decider:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        model = SavedModel.load(find_model(Path(path)))
+        folder = Path(path)
+        in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
+        model = SavedModel.load(folder / "model" if in_run else folder)
         if model.encoder is None or not isinstance(model.utility, TableUtility):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
         self.model, self.encoder, self.utility = model, model.encoder, model.utility
@@ -47,28 +43,23 @@ class Decider:
         return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in self.utility.outcomes)]
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
-        choice, numbers = self._decide(torch.from_numpy(self.encoder.transform(frame)))
-        digits = [_digits(self.utility)] * 2 + [DIGITS] * len(self.utility.outcomes)
-        rounded = [column.round(places) for column, places in zip(numbers.T, digits, strict=True)]
-        decisions = pd.DataFrame(np.stack(rounded, axis=1), columns=self.columns[1:], index=frame.index)
-        decisions.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
-        return decisions
-
-    def _decide(self, x: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """(N,) the choices, and (N, 2 + C) the numbers in their columns.
-
-        The results are allocated first and filled piece by piece: small results that are kept between large
-        activations fragment the memory, and take three times as much of it.
-        """
+        x = torch.from_numpy(self.encoder.transform(frame))
+        # Allocated first and filled piece by piece: small results that are kept between large activations
+        # fragment the memory, and take three times as much of it.
         choice = np.empty(len(x), dtype=np.int64)
-        numbers = np.empty((len(x), 2 + len(self.utility.outcomes)))
+        numbers = np.empty((len(x), len(self.columns) - 1))
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
             decisions = self.model.decide(x[rows])
             choice[rows] = decisions.choice.numpy()
             numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
             numbers[rows, 2:] = decisions.probs.numpy()
-        return choice, numbers
+        # Costs may be in millions, or in millionths.
+        places = max(0, DIGITS - math.floor(math.log10(self.utility.magnitude or 1.0)))
+        numbers[:, :2], numbers[:, 2:] = numbers[:, :2].round(places), numbers[:, 2:].round(DIGITS)
+        decided = pd.DataFrame(numbers, columns=self.columns[1:], index=frame.index)
+        decided.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
+        return decided
 
 
 def decide_table(
@@ -85,28 +76,30 @@ def decide_table(
     Memory does not grow with the table. The same input and model give the same bytes.
     """
     decider = Decider(model_path)
-    _check_out(out, existing_file(data))
-    clash = [name for name in keep if name in decider.columns]
-    if clash:
-        raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
-
-    def decided() -> Iterator[pd.DataFrame]:
-        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep), keep):
-            yield pd.concat([block[list(keep)], decider(block)], axis=1)
-            on_rows(len(block))
-
-    write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
-    with atomic(out) as temporary, one_thread():
-        return write(temporary, decided())
-
-
-def _check_out(out: Path, data: Path) -> None:
+    existing_file(data)
     if out.suffix.lower() not in SUFFIXES:
         raise StakesError(f"{out}: expected a name that ends in .csv or .parquet, so that the form is known")
     if out.exists() and not out.is_file():
         raise StakesError(f"{out}: expected the name of a file to write, but it is something else")
     if out.exists() and out.samefile(data):
         raise StakesError(f"{out}: expected another file than the input to write to")
+    clash = [name for name in keep if name in decider.columns]
+    if clash:
+        raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
+
+    count = 0
+
+    def decided() -> Iterator[pd.DataFrame]:
+        nonlocal count
+        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep), keep):
+            yield pd.concat([block[list(keep)], decider(block)], axis=1)
+            count += len(block)
+            on_rows(len(block))
+
+    write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
+    with atomic(out) as temporary, one_thread():
+        write(temporary, decided())
+    return count
 
 
 def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -114,34 +107,21 @@ def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) 
     if data.suffix.lower() not in PARQUET_SUFFIXES or not keep:
         yield from blocks
         return
-    schema = pq.read_schema(data)
-    types = {field.name.strip(): field.type for field in schema if field.name.strip() in keep}
+    types = {name: field.type for field in pq.read_schema(data) if (name := field.name.strip()) in keep}
     for block in blocks:
         columns = {name: pa.array(block[name], kind, from_pandas=True) for name, kind in types.items()}
         yield block.assign(**{name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()})
 
 
-def _digits(utility: TableUtility) -> int:
-    """How many digits after the point a utility is worth: costs may be in millions, or in millionths."""
-    return max(0, DIGITS - math.floor(math.log10(utility.magnitude or 1.0)))
-
-
-def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> int:
-    count = 0
+def _write_csv(path: Path, blocks: Iterator[pd.DataFrame]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        for frame in blocks:
-            frame.to_csv(file, index=False, header=count == 0, lineterminator="\n")
-            count += len(frame)
-    return count
+        for number, frame in enumerate(blocks):
+            frame.to_csv(file, index=False, header=number == 0, lineterminator="\n")
 
 
-def _write_parquet(path: Path, blocks: Iterator[pd.DataFrame]) -> int:
+def _write_parquet(path: Path, blocks: Iterator[pd.DataFrame]) -> None:
     first = pa.Table.from_pandas(next(blocks), preserve_index=False)
-    count = 0
     with pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
-        count += int(first.num_rows)
         for frame in blocks:
             writer.write_table(pa.Table.from_pandas(frame, schema=first.schema, preserve_index=False))
-            count += len(frame)
-    return count

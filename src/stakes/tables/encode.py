@@ -19,7 +19,7 @@ from stakes.errors import StakesError, StakesWarning, listing
 from stakes.tables.values import FloatArray, as_text, is_number, numbers, row_number, text_codes
 
 MAX_LEVELS = 50
-CLIP = 10.0  # standard deviations: one wild value at prediction must not decide alone
+CLIP = 10.0  # standard deviations: an outlier at prediction must not decide alone
 IDENTIFIER_ROWS = 50
 CODES = 20  # more different numbers than this are amounts, not codes
 RARE_SHARE = 0.3
@@ -60,9 +60,9 @@ class TableEncoder:
         """The features of every row, (N, F)."""
         absent = [name for name in self.names if name not in frame.columns]
         if absent:
+            names = listing(absent, limit=len(absent))
             raise StakesError(
-                f"expected the columns the encoder was fitted on, but these are missing: "
-                f"{listing(absent, limit=len(absent))}; add them to the table"
+                f"expected the columns the encoder was fitted on, but these are missing: {names}; add them to the table"
             )
         features = np.zeros((len(frame), self.width), dtype=np.float32)
         if self._numeric:
@@ -100,13 +100,9 @@ class TableEncoder:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, for ``from_dict``."""
-        return {
-            "columns": [
-                {"kind": "numeric" if isinstance(column, NumericColumn) else "categorical"}
-                | {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-                for column, fields in ((column, asdict(column)) for column in self.columns)
-            ]
-        }
+        kinds = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
+        columns = [{"kind": kinds[type(column)], **asdict(column)} for column in self.columns]
+        return {"columns": [{**c, "levels": list(c["levels"])} if "levels" in c else c for c in columns]}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TableEncoder":
@@ -132,10 +128,20 @@ class TableEncoder:
 
     def _write_numeric(self, frame: pd.DataFrame, features: npt.NDArray[np.float32]) -> None:
         count = len(self._numeric)
-        values = _matrix(frame[[column.name for column in self._numeric]])  # (K, N), ours to overwrite
+        numeric = frame[[column.name for column in self._numeric]]
+        if all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in numeric.dtypes):
+            values = np.ascontiguousarray(numeric.to_numpy(dtype=np.float64, copy=True).T)  # (K, N), ours to overwrite
+        else:
+            values = np.array([numbers(numeric[name]) for name in numeric.columns], dtype=np.float64)
         if not np.isfinite(values).all():
             missing = np.isnan(values)
-            _check_finite(values, missing, self._numeric, frame.index)
+            infinite = np.argwhere(np.isinf(values))
+            if len(infinite):
+                column, position = infinite[0]
+                raise StakesError(
+                    f"column {self._numeric[column].name!r}: expected finite numbers, but row "
+                    f"{row_number(frame.index, int(position))} is infinite; leave it empty if the value is missing"
+                )
             fill = np.array([column.fill for column in self._numeric])
             np.copyto(values, fill[:, None], where=missing)
             features[:, count : count + len(self._indicators)] = missing[list(self._indicators)].T
@@ -252,27 +258,6 @@ def _warn_identifier(name: str, reason: str) -> None:
         StakesWarning,
         stacklevel=6,
     )
-
-
-def _matrix(frame: pd.DataFrame) -> FloatArray:
-    if all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in frame.dtypes):
-        return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, copy=True).T)
-    return np.array([numbers(frame[name]) for name in frame.columns], dtype=np.float64)
-
-
-def _check_finite(
-    values: FloatArray,
-    missing: npt.NDArray[np.bool_],
-    columns: Sequence[NumericColumn],
-    index: "pd.Index[Any]",
-) -> None:
-    infinite = ~np.isfinite(values) & ~missing
-    if infinite.any():
-        column, position = np.argwhere(infinite)[0]
-        raise StakesError(
-            f"column {columns[column].name!r}: expected finite numbers, but row "
-            f"{row_number(index, int(position))} is infinite; leave it empty if the value is missing"
-        )
 
 
 def _write_levels(series: "pd.Series[Any]", column: CategoricalColumn, features: npt.NDArray[np.float32]) -> None:

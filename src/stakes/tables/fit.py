@@ -4,6 +4,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -14,7 +15,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from stakes._io.files import atomic_directory
+from stakes._io.files import atomic
 from stakes._io.parallel import Report, side_by_side
 from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning, listing
@@ -22,7 +23,7 @@ from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.saved_model import SavedModel
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
-from stakes.tables.models import Problem, Recipe, model
+from stakes.tables.models import Problem, model
 from stakes.tables.read import read_table
 from stakes.tables.run import Run, RunFolder
 from stakes.tables.split import duplicate_groups, split
@@ -108,15 +109,15 @@ def fit_table(
             on_progress(fit, "found")
         else:
             waiting.append(fit)
-    worker = _Worker(task.recipe, prepared, folder, {"target": task.target, "data": task.data.name})
-    for finished in side_by_side(worker, waiting, workers=workers, report=on_progress):
+    work = partial(_train, task, prepared, folder)
+    for finished in side_by_side(work, waiting, workers=workers, report=on_progress):
         on_progress(finished, "done")
     return _conclude(task, settings, prepared, folder)
 
 
 def _warn_of_few(part: str, labels: Any, utility: TableUtility) -> None:
-    counts = np.bincount(labels, minlength=len(utility.outcomes))
-    few = [f"{name} {count}" for name, count in zip(utility.outcomes, counts, strict=True) if count < FEW_ROWS]
+    counts = zip(utility.outcomes, np.bincount(labels, minlength=len(utility.outcomes)), strict=True)
+    few = [f"{name} {count}" for name, count in counts if count < FEW_ROWS]
     if few:
         message = f"the {part} rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
         warnings.warn(message, StakesWarning, stacklevel=3)
@@ -137,31 +138,22 @@ def _present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> list[str]
     return list(names)
 
 
-@dataclass(frozen=True, eq=False)
-class _Worker:
-    """Trains one model with one seed, and leaves its results in the folder."""
-
-    recipe: Recipe
-    prepared: PreparedTable
-    folder: RunFolder
-    notes: Mapping[str, Any]
-
-    def __call__(self, fit: Fit, report: Report) -> Fit:
-        report("started")
-        problem, folder = self.prepared.problem, self.folder.run(fit.model, fit.seed)
-        checkpoint = folder / "checkpoint.safetensors"
-        trained = model(fit.model).train(problem, self.recipe, fit.seed, checkpoint, report)
-        shutil.rmtree(folder / "model", ignore_errors=True)
-        notes = {**self.notes, "model": fit.model, "seed": fit.seed}
-        SavedModel(trained.predictor, problem.utility, self.prepared.encoder, notes).save(folder / "model")
-        decisions = decide(trained.predictor(self.prepared.test.x), problem.utility)
-        # The draws themselves are not kept: the error of the margins is that of the costs as they are.
-        error, details = decisions.margin_error, trained.details
-        self.folder.write_predictions(
-            Predictions(fit.model, fit.seed, decisions.probs, trained.validation_utility, details, error)
-        )
-        checkpoint.unlink(missing_ok=True)
-        return fit
+def _train(task: TableTask, prepared: PreparedTable, folder: RunFolder, fit: Fit, report: Report) -> Fit:
+    """Train one model with one seed, and leave its results in the folder."""
+    report("started")
+    problem, own_folder = prepared.problem, folder.run(fit.model, fit.seed)
+    checkpoint = own_folder / "checkpoint.safetensors"
+    predictor, details = model(fit.model).train(problem, task.recipe, fit.seed, checkpoint, report)
+    shutil.rmtree(own_folder / "model", ignore_errors=True)
+    notes = {"target": task.target, "data": task.data.name, "model": fit.model, "seed": fit.seed}
+    SavedModel(predictor, problem.utility, prepared.encoder, notes).save(own_folder / "model")
+    validation = problem.validation_utility(predictor)
+    decisions = decide(predictor(prepared.test.x), problem.utility)
+    # The draws themselves are not kept: the error of the margins is that of the costs as they are.
+    error = decisions.margin_error
+    folder.write_predictions(Predictions(fit.model, fit.seed, decisions.probs, validation, details, error))
+    checkpoint.unlink(missing_ok=True)
+    return fit
 
 
 def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> Run:
@@ -182,7 +174,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         compare(scored, task.seed),
     )
     best = best_seed(predictions, run.comparison.chosen)
-    with atomic_directory(folder.model) as temporary:
-        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary, dirs_exist_ok=True)
+    with atomic(folder.model) as temporary:
+        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary)
     run.save(folder.path)
     return run

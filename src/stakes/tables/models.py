@@ -1,13 +1,12 @@
 """Models for tables: what `stakes fit` compares, each with a name, and how it is trained."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from stakes import seeds
 from stakes.decisions import decide
@@ -18,10 +17,9 @@ from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Predictor
 from stakes.posteriors.base import Posterior
 from stakes.predictors import BoostedTrees, SampledPosterior
-from stakes.training.config import Epoch, History, Training
+from stakes.training.config import Epoch, Training
 from stakes.training.examples import TensorExamples
 from stakes.training.fit import fit
-from stakes.training.stacked import fit_together
 from stakes.utility import TableUtility
 
 Noise = float | Literal["learnt"] | None
@@ -50,14 +48,13 @@ class Problem:
     validation: TensorExamples | None
     utility: TableUtility
 
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A trained model, and the mean utility of its decisions on the validation rows, by which models are chosen."""
-
-    predictor: Predictor
-    validation_utility: float | None  # None without validation rows
-    details: Mapping[str, Any]  # in JSON types
+    def validation_utility(self, predictor: Predictor) -> float | None:
+        """The mean utility of its decisions on the validation rows, by which models are chosen; None without any."""
+        if self.validation is None:
+            return None
+        choice = decide(predictor(self.validation.x), self.utility).choice
+        realised = self.utility.realised(choice, self.validation.labels)
+        return float(np.average(realised, weights=self.validation.weights))
 
 
 @dataclass(frozen=True)
@@ -66,29 +63,22 @@ class Model(ABC):
 
     name: str
 
-    def train(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
-    ) -> Trained:
-        """Train, stopped early on the validation rows; goes on from ``checkpoint`` if that file exists."""
-        predictor, details = self._fit(problem, recipe, seed, checkpoint, progress)
-        validation, utility = problem.validation, problem.utility
-        if validation is None:
-            return Trained(predictor, None, details)
-        realised = utility.realised(decide(predictor(validation.x), utility).choice, validation.labels)
-        return Trained(predictor, float(np.average(realised, weights=validation.weights)), details)
-
     def check(self, recipe: Recipe) -> None:  # noqa: B027 (no recipe is wrong for trees)
         """Refuse a recipe that the model cannot be trained by, before anything is read."""
 
     @abstractmethod
-    def _fit(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
-    ) -> tuple[Predictor, dict[str, Any]]: ...
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
+    ) -> tuple[Predictor, dict[str, Any]]:
+        """Train, stopped early on the validation rows; goes on from ``checkpoint`` if that file exists.
+
+        Returns the predictor, and in JSON types what training came to.
+        """
 
 
 @dataclass(frozen=True)
 class NetworkModel(Model):
-    """A posterior over a multilayer perceptron: what it minimises, and whether it believes the labels."""
+    """A posterior over a multilayer perceptron: its objective, and whether it models label noise."""
 
     objective: Callable[[TableUtility], Objective]
     noisy: bool = False
@@ -117,8 +107,8 @@ class NetworkModel(Model):
             raise StakesError(f"the model {self.name!r} needs a rate of label noise, or 'learnt', but got none")
         return NoisyCategorical(LEARNT_NOISE_START, learn=True) if noise == "learnt" else NoisyCategorical(noise)
 
-    def _fit(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
     ) -> tuple[Predictor, dict[str, Any]]:
         posterior = self.posterior(recipe, problem.train.x.shape[1], len(problem.utility.outcomes), seed)
         history = fit(
@@ -141,62 +131,30 @@ class NetworkModel(Model):
 class BoostingModel(Model):
     """Gradient boosted trees. Of the recipe it uses nothing."""
 
-    def _fit(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None, progress: Progress
+    def train(
+        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
     ) -> tuple[Predictor, dict[str, Any]]:
         trees = BoostedTrees.fit(problem.train, problem.validation, len(problem.utility.outcomes), seed)
         return trees, {"trees": len(trees.arrays["start"])}
 
 
-def _standard(utility: TableUtility) -> Objective:
-    return Standard()
-
-
 MODELS: tuple[Model, ...] = (
-    NetworkModel("standard", _standard),
+    NetworkModel("standard", lambda utility: Standard()),
     NetworkModel("weighted", Weighted.from_utility),
     NetworkModel("calibrated", LossCalibrated),
-    NetworkModel("noise", _standard, noisy=True),
+    NetworkModel("noise", lambda utility: Standard(), noisy=True),
     NetworkModel("noise+calibrated", LossCalibrated, noisy=True),
     BoostingModel("boosting"),
 )
 
 
 def model(name: str) -> Model:
-    for known in MODELS:
-        if known.name == name:
-            return known
-    raise StakesError(f"expected a model of {listing(known.name for known in MODELS)}, but got {name!r}")
+    known = {each.name: each for each in MODELS}
+    if name not in known:
+        raise StakesError(f"expected a model of {listing(known)}, but got {name!r}")
+    return known[name]
 
 
 def model_names(noise: Noise) -> tuple[str, ...]:
     """The models that are compared if none are named: those for noisy labels only where a rate is given."""
     return tuple(known.name for known in MODELS if noise is not None or not getattr(known, "noisy", False))
-
-
-def train_models(
-    chosen: NetworkModel,
-    recipe: Recipe,
-    trains: Sequence[TensorExamples],
-    validations: Sequence[TensorExamples] | None,
-    utility: TableUtility,
-    seeds_of: Sequence[int],
-) -> list[tuple[Posterior, History]]:
-    """Train a network model for each seed, on its own examples; several of them in one go."""
-    posteriors = [
-        chosen.posterior(recipe, train.x.shape[1], len(utility.outcomes), seed)
-        for train, seed in zip(trains, seeds_of, strict=True)
-    ]
-    objective = chosen.objective(utility)
-    settings: dict[str, Any] = {"utility": utility, "config": recipe.training}
-    if len(posteriors) > 1:
-        histories = fit_together(posteriors, objective, trains, validations, seeds_of=seeds_of, **settings)
-    else:
-        held_out = validations[0] if validations else None
-        histories = [fit(posteriors[0], objective, trains[0], held_out, seed=seeds_of[0], progress=False, **settings)]
-    return list(zip(posteriors, histories, strict=True))
-
-
-def predict(posterior: Posterior, x: torch.Tensor, samples: int, seed: int) -> torch.Tensor:
-    """(N, C) the mean predictive of the draws that belong to ``seed``."""
-    return posterior.draw(samples, seeds.derive(seed, "predict"))(x).mean_probs()

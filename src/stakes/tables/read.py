@@ -118,7 +118,10 @@ def _decimal_mark(delimiter: str, records: Iterable[list[str]]) -> str:
     return "," if commas and not points else "."
 
 
-def _open_csv(layout: _Layout, dtypes: Mapping[str, str], untouched: Collection[str] = ()) -> Any:
+def _open_csv(
+    layout: _Layout, dtypes: Mapping[str, str], untouched: Collection[str] = (), rows: int | None = None
+) -> Any:
+    """A reader of blocks of so many rows, or of all."""
     # Not usecols: with it pandas no longer notices lines that are too long, and their values shift.
     return pd.read_csv(
         layout.path,
@@ -134,6 +137,7 @@ def _open_csv(layout: _Layout, dtypes: Mapping[str, str], untouched: Collection[
         na_values={name: MISSING_TEXTS for name in layout.names if name not in untouched},
         low_memory=False,
         iterator=True,
+        chunksize=rows,
     )
 
 
@@ -143,31 +147,17 @@ def _csv_blocks(
     # Numbers are left to pandas' guess and converted after: that is faster, and can say what is wrong.
     texts = dict.fromkeys(untouched, "str") | {name: d for name, d in dtypes.items() if d == "str"}
     seen = 0
-    with _csv_errors(layout), _open_csv(layout, texts, untouched) as reader:
-        for block in _chunks(reader, rows):
+    with _csv_errors(layout), _open_csv(layout, texts, untouched, rows) as reader:
+        for block in filter(len, reader):
             seen += len(block)
-            yield _with_numbers(layout.path, block[wanted], [name for name in dtypes if name not in texts])
+            guessed = [name for name in dtypes if name not in texts and block[name].dtype != np.float64]
+            try:
+                converted = {name: numbers(block[name]) for name in guessed}
+            except StakesError as error:
+                raise StakesError(f"{layout.path}: {error}") from None
+            yield block[wanted].assign(**converted) if converted else block[wanted]
     if not seen:
         raise _no_rows(layout.path)
-
-
-def _with_numbers(path: Path, block: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    try:
-        converted = {name: numbers(block[name]) for name in names if block[name].dtype != np.float64}
-    except StakesError as error:
-        raise StakesError(f"{path}: {error}") from None
-    return block.assign(**converted) if converted else block
-
-
-def _chunks(reader: Any, rows: int) -> Iterator[pd.DataFrame]:
-    while True:
-        try:
-            block = reader.get_chunk(rows)
-        except StopIteration:
-            return
-        if block.empty:
-            return
-        yield block
 
 
 @contextmanager

@@ -56,11 +56,9 @@ class Run:
         write_json(folder.settings_file, self.settings)
         for predictions in self.predictions:
             folder.write_predictions(predictions)
-        tensors = {
-            "labels": self.labels,
-            "row_numbers": self.row_numbers,
-            **{key: torch.stack([torch.as_tensor(getattr(item, key)) for item in self.scored]) for key in _DECISIONS},
-        }
+        tensors = {"labels": self.labels, "row_numbers": self.row_numbers}
+        for key in _DECISIONS:
+            tensors[key] = torch.stack([torch.as_tensor(getattr(item, key)) for item in self.scored])
         counts = {key: getattr(self, key) for key in _COUNTS}
         write_tensors(path / "cases.safetensors", tensors, {**counts, "utility": self.utility.to_dict()})
         lines = [json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in self.scored]
@@ -101,23 +99,12 @@ class Run:
             ) from None
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """Where a run keeps its files, from the first fit on."""
 
-    path: Path
-
-    @property
-    def settings_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def model(self) -> Path:
-        return self.path / "model"
-
-    @property
-    def page(self) -> Path:
-        return self.path / "report.html"
+    def __init__(self, path: Path) -> None:
+        self.path, self.settings_file = path, path / "run.json"
+        self.model, self.page = path / "model", path / "report.html"
 
     def run(self, model: str, seed: int) -> Path:
         return self.path / "runs" / f"{model}-{seed}"
@@ -141,7 +128,9 @@ class RunFolder:
         """Make the folder this run's own, or say why it cannot be. Files of other kinds in it are left alone."""
         self.refuse_if_taken(settings, resume=resume, force=force)
         entries = sorted(self._entries(), key=lambda entry: entry == self.settings_file)  # the claim goes last
-        for entry in [*(entries if force else ()), *self._temporary_files()]:
+        # Beside the entries, the temporary files of a run that was killed while it wrote them.
+        temporary = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
+        for entry in [*(entries if force else ()), *temporary, *self.path.glob("runs/*/.*")]:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.settings_file, settings)
@@ -163,8 +152,18 @@ class RunFolder:
                 f"{self.path}: holds a run already: --resume goes on with it, --force replaces it, "
                 "or choose another --out"
             )
-        if settings is not None:
-            self._refuse_other_settings(settings)
+        if settings is None:
+            return
+        before = read_json(self.settings_file)
+        if not isinstance(before, dict):
+            raise StakesError(f"{self.settings_file}: damaged; --force starts again")
+        changed = sorted(key for key in {*before, *settings} if before.get(key) != settings.get(key))
+        if changed:
+            first = changed[0]
+            raise StakesError(
+                f"{self.path}: cannot resume another run; different: {', '.join(changed)} "
+                f"({first} was {before.get(first)!r}, now {settings.get(first)!r})"
+            )
 
     def refuse_unfinished(self) -> None:
         if not self.settings_file.exists():
@@ -177,22 +176,5 @@ class RunFolder:
                 "`stakes fit` with the same options and --resume goes on with it"
             )
 
-    def _refuse_other_settings(self, settings: Mapping[str, Any]) -> None:
-        before = read_json(self.settings_file)
-        if not isinstance(before, dict):
-            raise StakesError(f"{self.settings_file}: damaged; --force starts again")
-        changed = sorted(key for key in {*before, *settings} if before.get(key) != settings.get(key))
-        if changed:
-            first = changed[0]
-            raise StakesError(
-                f"{self.path}: cannot resume another run; different: {', '.join(changed)} "
-                f"({first} was {before.get(first)!r}, now {settings.get(first)!r})"
-            )
-
     def _entries(self) -> list[Path]:
         return [self.path / name for name in _ENTRIES if (self.path / name).exists()]
-
-    def _temporary_files(self) -> list[Path]:
-        """Of a run that was killed while it wrote them."""
-        files = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
-        return files + list((self.path / "runs").glob("*/.*"))

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from stakes.errors import StakesError, listing
-from stakes.tables.models import Noise, Recipe, model, model_names
+from stakes.tables.models import FAMILY, Noise, Recipe, model, model_names
 
-_RECIPE = Recipe()
 CHECKPOINT_SECONDS = 1.0  # a checkpoint of a network for tables takes milliseconds
 
 
@@ -47,9 +46,8 @@ class TableTask:
         """All of it in JSON types, with the contents of the files: two runs with equal settings are equal."""
         files = {"data": self.data, "costs": self.costs}
         files |= {"test": self.test} if isinstance(self.test, Path) else {}
-        plain = json.loads(json.dumps(asdict(self), default=str))
         digests = {f"{key}_sha256": hashlib.sha256(path.read_bytes()).hexdigest() for key, path in files.items()}
-        return {**plain, **digests, "stakes": version("stakes")}
+        return {**_plain(self), **digests, "stakes": version("stakes")}
 
     def fits(self) -> list[Fit]:
         """Every model with every seed."""
@@ -101,11 +99,6 @@ def label_noise(text: str) -> Noise:
     return rate
 
 
-def models(text: str, noise: Noise) -> tuple[str, ...]:
-    """The models named; where none is, those that make sense with such label noise."""
-    return tuple(split(text)) or model_names(noise)
-
-
 def share_or_file(text: str) -> Path | float:
     try:
         return float(text)
@@ -138,36 +131,37 @@ def renames(text: str) -> dict[str, str]:
 
 def command(settings: Mapping[str, Any], out: str = "run") -> str:
     """The line of `stakes fit` for the settings of a `TableTask`; options at their defaults are left out."""
-    recipe, posterior, training = settings["recipe"], settings["recipe"]["posterior"], settings["recipe"]["training"]
-    options: dict[str, Any] = {"target": settings["target"], "costs": settings["costs"]}
-    options |= _changed(settings, TableTask, "test", "validation", "unit", "seeds", "seed")
-    options |= {name: _joined(settings[name]) for name in ("drop", "categorical") if settings[name]}
-    if settings["renames"]:
-        options["labels"] = _joined([f"{old}={new}" for old, new in settings["renames"].items()])
-    if tuple(settings["models"]) != models("", recipe["noise"]):
-        options["models"] = _joined(settings["models"])
-    if posterior["family"] != _RECIPE.posterior["family"]:
-        options["posterior"] = posterior["family"]
-    if "members" in posterior:
-        options["members"] = posterior["members"]
-    if tuple(recipe["hidden"]) != _RECIPE.hidden:
-        options["hidden"] = ",".join(map(str, recipe["hidden"]))
-    options |= _changed(recipe, _RECIPE, "dropout", "samples")
-    if recipe["noise"] is not None:
-        options["label_noise"] = recipe["noise"]
-    options |= _changed(training, _RECIPE.training, "epochs", "patience", "batch_size", "learning_rate")
+    recipe, defaults = settings["recipe"], _plain(TableTask(Path(), "", Path()))
+    options = {"target": settings["target"], "costs": settings["costs"]}
+    options |= _changed(settings, defaults, "test", "validation", "unit", "seeds", "seed", "drop", "categorical")
+    options |= {"labels": [f"{old}={new}" for old, new in settings["renames"].items()]} if settings["renames"] else {}
+    if tuple(settings["models"]) != model_names(recipe["noise"]):
+        options["models"] = settings["models"]
+    if recipe["posterior"]["family"] != FAMILY:
+        options["posterior"] = recipe["posterior"]["family"]
+    options |= {key: value for key, value in recipe["posterior"].items() if key == "members"}
+    options |= _changed(recipe, defaults["recipe"], "hidden", "dropout", "samples")
+    options |= {"label_noise": recipe["noise"]} if recipe["noise"] is not None else {}
+    training = ("epochs", "patience", "batch_size", "learning_rate")
+    options |= _changed(recipe["training"], defaults["recipe"]["training"], *training)
     words = [settings["data"]]
     for name, value in (options | {"out": out}).items():
-        option = f"--{name.replace('_', '-')}"
+        option, text = f"--{name.replace('_', '-')}", _joined(value) if isinstance(value, list) else str(value)
         # A value that begins with a dash would be taken for an option of its own.
-        words += [f"{option}={value}"] if str(value).startswith("-") else [option, str(value)]
+        words += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return shlex.join(["stakes", "fit", *words])
 
 
-def _changed(settings: Mapping[str, Any], defaults: object, *names: str) -> dict[str, Any]:
-    return {name: settings[name] for name in names if settings[name] != getattr(defaults, name)}
+def _plain(task: TableTask) -> dict[str, Any]:
+    """The fields of a task in JSON types."""
+    return dict(json.loads(json.dumps(asdict(task), default=str)))
 
 
-def _joined(names: Sequence[str]) -> str:
+def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: settings[name] for name in names if settings[name] != defaults[name]}
+
+
+def _joined(values: Sequence[object]) -> str:
     """``a,b``, with quotation marks around a name that has a comma in it: what `split` takes apart."""
+    names = [str(value) for value in values]
     return ",".join('"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name for name in names)

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -14,7 +13,6 @@ from stakes.errors import StakesError, listing
 
 FloatArray = npt.NDArray[np.float64]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_NO_RENAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def as_text(series: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -56,20 +54,24 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
 
 
 def encode_labels(
-    values: "pd.Series[Any]",
-    outcomes: Sequence[str],
-    *,
-    renames: Mapping[str, str] = _NO_RENAMES,
-    name: str,
+    values: "pd.Series[Any]", outcomes: Sequence[str], *, renames: Mapping[str, str] | None = None, name: str
 ) -> npt.NDArray[np.int64]:
     """The index into ``outcomes`` of every label, after ``renames`` from raw text to outcome name.
 
     ``name`` is the column, for messages. Outcomes and labels are compared as ``as_text`` writes them.
     """
     codes, texts = text_codes(values)
-    _check_no_missing(values, codes, texts, name)
-    new = {_text(old): outcome for old, outcome in renames.items()}
-    index = _outcome_index(outcomes)
+    blank = np.array([text is None for text in [*texts, None]])[codes]
+    if blank.any():
+        raise StakesError(
+            f"column {name!r}: expected a label in every row, but {int(blank.sum())} of {len(blank)} have none, "
+            f"first in row {row_number(values.index, int(np.argmax(blank)))} (empty, NA and None count as "
+            "missing); fill them in, or drop those rows"
+        )
+    new = {_text(old): outcome for old, outcome in (renames or {}).items()}
+    index = {_text(outcome): i for i, outcome in enumerate(outcomes)}
+    if len(index) != len(outcomes):
+        raise StakesError(f"expected different outcomes, but some of {listing(outcomes)} mean the same; rename them")
     label_of_text = np.array([index.get(_text(new.get(text, text)), -1) for text in texts], dtype=np.int64)
     labels: npt.NDArray[np.int64] = label_of_text[codes]
     if (labels < 0).any():
@@ -110,7 +112,12 @@ def text_codes(series: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[str
 
 def factorize(series: "pd.Series[Any]", use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], list[Any]]:
     """As `pd.factorize`; a column of lists, records or dates is an error that names it."""
-    _check_not_dates(series)
+    kind = pd.api.types.infer_dtype(series, skipna=True) if series.dtype == object else str(series.dtype)
+    if kind.startswith(("date", "time", "period", "interval")):
+        raise StakesError(
+            f"column {series.name!r}: expected numbers or text, but it holds dates or times; "
+            f"derive numbers from them (such as an age in days), or drop it with --drop {series.name}"
+        )
     try:
         codes, uniques = pd.factorize(series, use_na_sentinel=use_na_sentinel)
     except TypeError:
@@ -139,31 +146,3 @@ def _number(value: Any) -> float | None:
     if text in {"true", "false"}:
         return float(text == "true")
     return float(text) if _NUMBER.fullmatch(text) else math.nan if not text else None
-
-
-def _check_not_dates(series: "pd.Series[Any]") -> None:
-    kind = pd.api.types.infer_dtype(series, skipna=True) if series.dtype == object else str(series.dtype)
-    if kind.startswith(("date", "time", "period", "interval")):
-        raise StakesError(
-            f"column {series.name!r}: expected numbers or text, but it holds dates or times; "
-            f"derive numbers from them (such as an age in days), or drop it with --drop {series.name}"
-        )
-
-
-def _check_no_missing(
-    values: "pd.Series[Any]", codes: npt.NDArray[np.intp], texts: Sequence[str | None], name: str
-) -> None:
-    blank = np.array([text is None for text in [*texts, None]])[codes]
-    if blank.any():
-        raise StakesError(
-            f"column {name!r}: expected a label in every row, but {int(blank.sum())} of {len(blank)} have none, "
-            f"first in row {row_number(values.index, int(np.argmax(blank)))} (empty, NA and None count as "
-            "missing); fill them in, or drop those rows"
-        )
-
-
-def _outcome_index(outcomes: Sequence[str]) -> dict[str | None, int]:
-    index = {_text(outcome): i for i, outcome in enumerate(outcomes)}
-    if len(index) != len(outcomes):
-        raise StakesError(f"expected different outcomes, but some of {listing(outcomes)} mean the same; rename them")
-    return index

@@ -31,9 +31,9 @@ class Examples(ABC):
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
         """The examples at ``order``, in batches of ``size``."""
 
-    @abstractmethod
     def block(self, batch_size: int) -> int:
         """The batch size to use for evaluation."""
+        return batch_size
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """All the examples in order, for evaluation."""
@@ -60,19 +60,21 @@ class TensorExamples(Examples):
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
         for index in torch.split(order, size):
-            weights = None if self.weights is None else self.weights[index]
-            yield Batch(index, self.x[index], self.labels[index], weights)
+            yield Batch(index, *self._at(index))
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         for rows in torch.split(torch.arange(len(self)), self.block(batch_size)):
             part = slice(int(rows[0]), int(rows[-1]) + 1)  # a view, where an index would copy
-            yield Batch(rows, self.x[part], self.labels[part], None if self.weights is None else self.weights[part])
+            yield Batch(rows, *self._at(part))
 
     def block(self, batch_size: int) -> int:
         return max(batch_size, min(IN_MEMORY_BLOCK, IN_MEMORY_NUMBERS // self.x[0].numel()))
 
     def subset(self, rows: Tensor) -> "TensorExamples":
-        return TensorExamples(self.x[rows], self.labels[rows], None if self.weights is None else self.weights[rows])
+        return TensorExamples(*self._at(rows))
+
+    def _at(self, rows: Tensor | slice) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.x[rows], self.labels[rows], None if self.weights is None else self.weights[rows]
 
 
 class DatasetExamples(Examples):
@@ -102,9 +104,6 @@ class DatasetExamples(Examples):
         )
         for index, (x, labels) in zip(chunks, loader, strict=True):
             yield Batch(index, x, labels, None)
-
-    def block(self, batch_size: int) -> int:
-        return batch_size
 
 
 Data = Examples | Dataset[Any] | tuple[Tensor, ...]

@@ -84,9 +84,6 @@ class StackedExamples(Examples):
             x, labels = self._x[rows + self._x_starts], self._labels[rows + self._starts]
             yield Batch(index, x.transpose(0, 1), labels.T, None)
 
-    def block(self, batch_size: int) -> int:
-        return batch_size
-
 
 class Stack(Posterior):
     """A posterior of posteriors. ``members`` share its memory: each can be drawn from while the stack learns."""

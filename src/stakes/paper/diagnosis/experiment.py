@@ -5,15 +5,12 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from stakes import seeds
 from stakes._io.parallel import Report
 from stakes.decisions import decide
 from stakes.paper.diagnosis import data as diagnosis
-from stakes.paper.protocols import check_models, check_protocol, paper_model, score_rows, seed_groups
+from stakes.paper.protocols import check_models, check_protocol, score_rows, seed_groups, train_cell
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
-from stakes.posteriors.base import Posterior
-from stakes.tables.models import Recipe, predict, train_models
-from stakes.training.config import Training
+from stakes.posteriors.base import Draws
 from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility, Utility
 
@@ -70,24 +67,16 @@ class Diagnosis:
             [_examples(diagnosis.patients(per_class, corrupted, seed, part)) for seed in cell.seeds]
             for part in ("train", "validation")
         )
-        recipe = Recipe(
-            hidden=(self.hidden,),
-            dropout=self.dropout,
-            posterior={"family": "dropout", "lengthscale": self.lengthscale},
-            training=Training(self.epochs, self.batch_size, self.learning_rate, patience=None, validate_every=5),
-            samples=self.test_samples,
-            noise=corrupted / per_class,
+        fair, utility = self.protocol == "fair", paper_utility()
+        weights, noise = [1.0, 2.0, 2.0 if fair else 3.0], corrupted / per_class
+        trained = train_cell(
+            self, cell, trains, validations if fair else None, utility, weights, self.hidden, noise, validate_every=5
         )
-        weights = [1.0, 2.0, 2.0] if self.protocol == "fair" else [1.0, 2.0, 3.0]
-        model = paper_model(cell["method"], self.protocol, weights, self.decision_samples, self.warmup)
-        utility, selected_on = paper_utility(), validations if self.protocol == "fair" else None
-        trained = train_models(model, recipe, trains, selected_on, utility, cell.seeds)
         rows = []
-        for seed, (posterior, _) in zip(cell.seeds, trained, strict=True):
+        for seed, draws, _ in trained:
             test = _examples(diagnosis.patients(diagnosis.TEST_PER_CLASS, 0, seed, "test"))
-            probs = predict(posterior, test.x, self.test_samples, seed)
-            extra = {"transition": _transition(posterior, self.test_samples, seed)} if seed == 0 else {}
-            rows += score_rows(cell, seed, probs, test.labels, utility, **extra)
+            extra = {"transition": _transition(draws)} if seed == 0 else {}
+            rows += score_rows(cell, seed, draws(test.x).mean_probs(), test.labels, utility, **extra)
         return rows
 
 
@@ -107,11 +96,11 @@ def _examples(patients: diagnosis.Patients) -> TensorExamples:
     return TensorExamples(torch.from_numpy(patients.x).float(), torch.from_numpy(patients.observed))
 
 
-def _transition(posterior: Posterior, samples: int, seed: int) -> dict[str, Any]:
+def _transition(draws: Draws) -> dict[str, Any]:
     """The predictive (mean and sd over draws) and the decision on the line from a healthy to a mild patient."""
     share = torch.linspace(0, 1, TRANSITION_STEPS)[:, None]
     x = (1 - share) * torch.eye(3)[0] + share * torch.eye(3)[1]
-    predictive = posterior.draw(samples, seeds.derive(seed, "predict"))(x)
+    predictive = draws(x)
     probs = predictive.log_probs().exp()  # (S, steps, 3)
     return {
         "mean": probs.mean(0).double().numpy().round(4).tolist(),

@@ -156,13 +156,6 @@ def diagnosis_tables(result: Result) -> str:
     others = [name for name in models if name != "standard"]
     if "standard" in models and others:
         parts.append("## Utility gained on standard, optimal decisions: paired by seed (95 % interval)")
-        rows = [
-            [str(level)]
-            + [
-                interval(result.difference(name, "standard", rule="optimal", corrupted=level), digits=4, sign=True)
-                for name in others
-            ]
-            for level in levels
-        ]
+        rows = [[str(n), *(result.gain(name, "standard", corrupted=n) for name in others)] for n in levels]
         parts.append(markdown_table(["redrawn, of 50", *others], rows))
     return "\n\n".join(parts) + "\n"

@@ -11,18 +11,10 @@ import torch
 
 from stakes import seeds
 from stakes._io.parallel import Report
+from stakes.paper import protocols
 from stakes.paper.digits.data import CLASSES, read_digits
-from stakes.paper.protocols import (
-    check_models,
-    check_protocol,
-    paper_model,
-    redraw_uniformly,
-    score_rows,
-    seed_groups,
-)
+from stakes.paper.protocols import score_rows, seed_groups, train_cell
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
-from stakes.tables.models import Recipe, predict, train_models
-from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility, Utility
 
@@ -61,10 +53,10 @@ class Digits:
         return cls() if name == "paper" else cls(noise=(0.0, 0.5), units=(50,), seeds=3)
 
     def __post_init__(self) -> None:
-        check_protocol(self.protocol)
+        protocols.check_protocol(self.protocol)
 
     def check(self) -> None:
-        check_models(self.methods)
+        protocols.check_models(self.methods)
         _parts(self.data)
 
     def cells(self) -> list[Cell]:
@@ -78,29 +70,15 @@ class Digits:
 
     def run_cell(self, cell: Cell, report: Report) -> list[Row]:
         noisy, validation, test = noisy_digits(self.data, cell["noise"], cell.seeds)
-        training = Training(
-            self.epochs,
-            self.batch_size,
-            self.learning_rate,
-            patience=None,
-            samples=self.test_samples,
-            select="utility" if self.protocol == "fair" else "nll",
-        )
-        recipe = Recipe(
-            hidden=(cell["units"],),
-            dropout=self.dropout,
-            posterior={"family": "dropout", "lengthscale": self.lengthscale},
-            training=training,
-            samples=self.test_samples,
-            noise=cell["noise"],
-        )
+        utility, validations = paper_utility(), [validation] * len(noisy)
         weights = [1 / 0.7 if str(digit) in FAVOURED else 1.0 for digit in range(CLASSES)]
-        model = paper_model(cell["method"], self.protocol, weights, self.decision_samples, self.warmup)
-        utility = paper_utility()
-        trained = train_models(model, recipe, noisy, [validation] * len(noisy), utility, cell.seeds)
+        selection = {"samples": self.test_samples, "select": "utility" if self.protocol == "fair" else "nll"}
+        trained = train_cell(
+            self, cell, noisy, validations, utility, weights, cell["units"], cell["noise"], **selection
+        )
         rows = []
-        for seed, (posterior, history) in zip(cell.seeds, trained, strict=True):
-            probs = predict(posterior, test.x, self.test_samples, seed)
+        for seed, draws, history in trained:
+            probs = draws(test.x).mean_probs()
             rows += score_rows(cell, seed, probs, test.labels, utility, best_epoch=history.best)
         return rows
 
@@ -118,15 +96,13 @@ def noisy_digits(
 ) -> tuple[list[TensorExamples], TensorExamples, TensorExamples]:
     """The training images with each seed's noisy labels; the clean validation and test images."""
     train, validation, test = _parts(folder)
-    return [_with_noise(train, noise, seed) for seed in seeds_of], validation, test
-
-
-def _with_noise(train: TensorExamples, noise: float, seed: int) -> TensorExamples:
-    """The same images with a share of their labels redrawn uniformly."""
-    generator = seeds.numpy_generator(seed, "label noise", str(noise))
-    corrupted = np.sort(generator.permutation(len(train))[: round(noise * len(train))])
-    labels = redraw_uniformly(train.labels.numpy(), corrupted, CLASSES, generator)
-    return TensorExamples(train.x, torch.from_numpy(labels))
+    noisy = []
+    for seed in seeds_of:
+        generator = seeds.numpy_generator(seed, "label noise", str(noise))
+        redrawn = np.sort(generator.permutation(len(train))[: round(noise * len(train))])
+        labels = protocols.redraw_uniformly(train.labels.numpy(), redrawn, CLASSES, generator)
+        noisy.append(TensorExamples(train.x, torch.from_numpy(labels)))
+    return noisy, validation, test
 
 
 @lru_cache(maxsize=1)

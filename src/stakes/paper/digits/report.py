@@ -6,7 +6,7 @@ import numpy as np
 
 from stakes.paper.figures import figure, line_style
 from stakes.paper.sweep import PAPER_MODELS, Result
-from stakes.report.words import interval, markdown_table
+from stakes.report.words import markdown_table
 
 # The authors' code: 1 - utility with optimal decisions, by noise and hidden units, for the paper's models; 10 seeds.
 PUBLISHED = {
@@ -48,14 +48,7 @@ def digits_tables(result: Result) -> str:
     parts.append("## Utility gained, paired by seed (95 % interval)")
     for noise in result.config["noise"]:
         parts.append(f"### {round(100 * noise)} % of labels redrawn")
-        rows = [
-            [str(units)]
-            + [
-                interval(result.difference(a, b, rule="optimal", noise=noise, units=units), digits=4, sign=True)
-                for a, b in pairs
-            ]
-            for units in widths
-        ]
+        rows = [[str(units), *(result.gain(*pair, noise=noise, units=units) for pair in pairs)] for units in widths]
         parts.append(markdown_table(["units", *(f"{ours} on {theirs}" for ours, theirs in pairs)], rows))
     return "\n\n".join(parts) + "\n"
 

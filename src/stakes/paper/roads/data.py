@@ -35,9 +35,6 @@ class RoadExamples(Examples):
         for positions in torch.split(order, size):
             yield Batch(positions, self.images[positions].float() / 255, self.labels[positions].long(), None)
 
-    def block(self, batch_size: int) -> int:
-        return batch_size
-
 
 def read_roads(folder: Path, part: str, size: tuple[int, int], *, crops: int = 0) -> RoadExamples:
     """The "train", "val" or "test" images, equalised channel by channel and resized to ``size`` (height, width).

@@ -22,7 +22,7 @@ from stakes.likelihoods import Categorical
 from stakes.networks.segnet import SegNet
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes
-from stakes.paper.protocols import check_protocol
+from stakes.paper.protocols import check_models, check_protocol
 from stakes.paper.roads.data import CLASSES, RoadExamples, check_roads, read_roads
 from stakes.paper.sweep import PAPER_MODELS, Cell, Row
 from stakes.posteriors.base import Draws, Posterior
@@ -70,8 +70,7 @@ class Roads:
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
-        if set(self.methods) - set(PAPER_MODELS):
-            raise StakesError(f"expected models of {PAPER_MODELS}, but got {self.methods}")
+        check_models(self.methods, PAPER_MODELS)
         self.shape()
 
     def shape(self) -> tuple[int, int]:
@@ -95,11 +94,25 @@ class Roads:
         torch.set_num_threads(self.threads)
         train, validation, test = _parts(self.data, self.shape(), self.crops)
         (seed,) = cell.seeds
-        posterior = self.posterior(seed)
-        best_epoch = self._train(posterior, cell, train, validation, report)
+        authors = self.protocol == "authors"
+        longer = authors and cell["method"] == "calibrated"
+        config = Training(
+            epochs=round(1.75 * self.epochs) if longer else self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            patience=None,
+            samples=self.test_samples,
+            validate_every=3,
+            select="nll" if authors else "utility",
+        )
+        posterior, objective = self.posterior(seed), self.objective(cell["method"])
+        held_out = None if longer else validation
+        history = fit(
+            posterior, objective, train, held_out, utility=road_utility(), config=config, seed=seed, progress=report
+        )
         draws = posterior.draw(self.test_samples, seeds.derive(seed, "predict"))
         counts, randomised = _evaluate(draws, test, self.batch_size)
-        shared = {"best_epoch": best_epoch, "randomised_utility": randomised}
+        shared = {"best_epoch": history.best, "randomised_utility": randomised}
         rows = [
             {**dict(cell.axes), "seed": seed, "rule": rule, **shared, **_scores(rule_counts)}
             for rule, rule_counts in zip(RULES, counts, strict=True)
@@ -116,31 +129,6 @@ class Roads:
             return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]  # a third faster
 
         return Posterior.from_spec(spec, network, Categorical(), seed)
-
-    def _train(
-        self, posterior: Posterior, cell: Cell, train: RoadExamples, validation: RoadExamples, report: Report
-    ) -> int:
-        authors = self.protocol == "authors"
-        longer = authors and cell["method"] == "calibrated"
-        config = Training(
-            epochs=round(1.75 * self.epochs) if longer else self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            patience=None,
-            samples=self.test_samples,
-            validate_every=3,
-            select="nll" if authors else "utility",
-        )
-        return fit(
-            posterior,
-            self.objective(cell["method"]),
-            train,
-            None if longer else validation,
-            utility=road_utility(),
-            config=config,
-            seed=cell.seeds[0],
-            progress=report,
-        ).best
 
     def objective(self, name: str) -> Objective:
         if name == "standard":

@@ -32,10 +32,30 @@ PUBLISHED_TABLE_3 = {
 
 
 def road_figures(result: Result, folder: Path) -> list[Path]:
-    """The utility maps of the first seed, if the rows hold them; the files written."""
+    """Image, truth, and the expected utility of the class at every pixel, of the first seed; if the rows hold them."""
     if not any("maps" in row for row in result.rows):
         return []
-    return [_utility_maps(result, folder / "utility_maps.png")]
+    path = folder / "utility_maps.png"
+    models = [name for name in ("standard", "calibrated") if name in result.config["methods"]]
+    maps = {name: result.select(method=name, rule="optimal", seed=0)[0]["maps"] for name in models}
+    classes = maps[models[0]]
+    with figure(path, 1.6 * (2 + len(models)), 1.4 * len(classes)) as canvas:
+        grid = np.atleast_2d(canvas.subplots(len(classes), 2 + len(models)))
+        for line, (name, pictures) in zip(grid, classes.items(), strict=True):
+            line[0].imshow(_picture(pictures["image"]))
+            line[1].imshow(_picture(pictures["truth"]))
+            line[0].set_ylabel(name)
+            for axes, model in zip(line[2:], models, strict=True):
+                expected = _picture(maps[model][name]["utility"])[..., 0] / 255 * RIGHT
+                image = axes.imshow(expected, cmap="cividis", vmin=0.3, vmax=RIGHT)
+                axes.set_title(f"{model}: utility")
+            line[0].set_title("image, equalised")
+            line[1].set_title("truth")
+            for axes in line:
+                axes.set_xticks([])
+                axes.set_yticks([])
+        canvas.colorbar(image, ax=grid[:, -1].tolist(), shrink=0.8)
+    return [path]
 
 
 def road_tables(result: Result) -> str:
@@ -109,30 +129,6 @@ def _table_3(result: Result) -> str:
 def _by_image(result: Result, key: str, **where: Any) -> NDArray[np.float64]:
     """A value of every image, (seeds, images, ...)."""
     return np.array([row[key] for row in result.select(**where)], dtype=np.float64)
-
-
-def _utility_maps(result: Result, path: Path) -> Path:
-    """Image, truth, and the expected utility of the class at every pixel: standard beside calibrated."""
-    models = [name for name in ("standard", "calibrated") if name in result.config["methods"]]
-    maps = {name: result.select(method=name, rule="optimal", seed=0)[0]["maps"] for name in models}
-    classes = maps[models[0]]
-    with figure(path, 1.6 * (2 + len(models)), 1.4 * len(classes)) as canvas:
-        grid = np.atleast_2d(canvas.subplots(len(classes), 2 + len(models)))
-        for line, (name, pictures) in zip(grid, classes.items(), strict=True):
-            line[0].imshow(_picture(pictures["image"]))
-            line[1].imshow(_picture(pictures["truth"]))
-            line[0].set_ylabel(name)
-            for axes, model in zip(line[2:], models, strict=True):
-                expected = _picture(maps[model][name]["utility"])[..., 0] / 255 * RIGHT
-                image = axes.imshow(expected, cmap="cividis", vmin=0.3, vmax=RIGHT)
-                axes.set_title(f"{model}: utility")
-            line[0].set_title("image, equalised")
-            line[1].set_title("truth")
-            for axes in line:
-                axes.set_xticks([])
-                axes.set_yticks([])
-        canvas.colorbar(image, ax=grid[:, -1].tolist(), shrink=0.8)
-    return path
 
 
 def _picture(text: str) -> NDArray[np.uint8]:
