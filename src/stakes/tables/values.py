@@ -66,6 +66,11 @@ def encode_labels(
 
     ``name`` is the column, for messages. Outcomes and labels are compared as ``as_text`` writes them.
     """
+    if values.dtype == object and values.map(pd.api.types.is_list_like).any():
+        raise StakesError(
+            f"column {name!r}: expected one label in every row, but it holds lists or records; choose another target, "
+            "or make one label of each"
+        )
     codes, texts = text_codes(values)
     _check_no_missing(values, codes, texts, name)
     new = {_text(old): outcome for old, outcome in renames.items()}
