@@ -6,8 +6,8 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from stakes import MLP, MCDropout, SampledPosterior, SavedModel, StakesError, Utility, decide
-from stakes.calibration import Calibrated, Temperature, calibrators
-from stakes.outcomes import Outcomes
+from stakes.calibration import Calibrated, Calibrator, Temperature, calibrators
+from stakes.outcomes import Outcomes, Predictor
 
 
 def overconfident(count: int, sharpness: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,7 +52,37 @@ def test_nonsense_is_refused_and_settings_bring_it_back() -> None:
         Temperature(0.0)
     with pytest.raises(StakesError, match="a class for each"):
         Temperature.fit(Outcomes(torch.ones(2, 2) / 2), torch.tensor([0]))
+    outcomes = Outcomes(torch.ones(2, 2) / 2)
+    for labels in ([0, 2], [-1, 0], [0.0, 1.0]):
+        with pytest.raises(StakesError, match="integers from 0 to 1"):
+            Temperature.fit(outcomes, torch.tensor(labels))
+    int32 = torch.tensor([0, 1], dtype=torch.int32)
+    assert Temperature.fit(outcomes, int32) == Temperature.fit(outcomes, int32.long())
     assert calibrators["temperature"](**Temperature(1.5).settings()) == Temperature(1.5)
+
+
+class Amounts(Predictor):
+    samples = 2
+
+    def outcomes(self, x: torch.Tensor, first: int, last: int) -> Outcomes:
+        shape = (last - first, len(x), 3)
+        return Outcomes(torch.full(shape, 1 / 3), values=torch.arange(3.0).expand(shape))
+
+
+class Shift(Calibrator):
+    def __call__(self, outcomes: Outcomes) -> Outcomes:
+        return Outcomes(outcomes.weights, values=outcomes.values + 1)
+
+    def settings(self) -> dict:
+        return {}
+
+
+def test_numbers_keep_their_values_or_are_refused() -> None:
+    x = torch.zeros(4, 2)
+    shifted = Calibrated(Amounts(), Shift())(x).mixture()
+    assert torch.equal(shifted.values, Amounts()(x).mixture().values + 1)
+    with pytest.raises(StakesError, match="named outcomes"):
+        Calibrated(Amounts(), Temperature(2.0))(x).mixture()
 
 
 def test_a_calibrated_predictor_decides_on_tempered_probabilities_and_is_saved(tmp_path: Path) -> None:

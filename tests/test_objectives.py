@@ -426,3 +426,20 @@ def test_what_an_objective_remembers_belongs_to_one_run(members: Ensemble) -> No
     assert int(again.state_dict()["steps"]) == 0
     torch.testing.assert_close(again(members, x, labels, index=index), first)
     assert torch.equal(objective.state_dict()["memory"], state["memory"]), "and a copy does not touch the original"
+
+
+class Wrapped(Objective):
+    def __init__(self, inner: Objective) -> None:
+        self.inner = inner
+
+    def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        return self.inner.losses(posterior, x, labels, index)
+
+
+def test_what_an_inner_objective_remembers_belongs_to_one_run(members: Ensemble) -> None:
+    x, labels = batch()
+    outer = Wrapped(Wrapped(LossCalibrated(ASYMMETRIC, refresh="running", warmup=5)))
+    outer.fresh()(members, x, labels, index=torch.arange(9))
+    assert outer.inner.inner.state_dict() == {"steps": torch.tensor(0)}
+    outer(members, x, labels, index=torch.arange(9))
+    assert outer.fresh().inner.inner.state_dict() == {"steps": torch.tensor(0)}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from stakes._io.tensors import flatten, read_tensors, unflatten, write_tensors
+from stakes._io.tensors import SEPARATOR, flatten, read_tensors, unflatten, write_tensors
 from stakes.errors import StakesError
 
 TENSORS = {
@@ -70,6 +70,7 @@ def test_files_that_are_not_ours(tmp_path: Path) -> None:
 def test_trees() -> None:
     tree = {"a": {"b": torch.ones(1), "c": {"d": torch.zeros(2)}}, "e": torch.ones(3)}
     flat = flatten(tree)
-    assert sorted(flat) == ["a/b", "a/c/d", "e"]
+    assert sorted(flat) == [SEPARATOR.join(names) for names in ("ab", "acd", "e")]
     assert unflatten(flat)["a"]["c"]["d"] is tree["a"]["c"]["d"]  # type: ignore[index]
+    assert unflatten(flatten({"a/b": {"c/d": 1}})) == {"a/b": {"c/d": 1}}
     assert flatten({}) == unflatten({}) == {}

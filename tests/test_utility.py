@@ -2,11 +2,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from stakes import StakesError, StakesWarning, Utility
+from stakes.outcomes import Outcomes
 from stakes.utility import TableUtility
 
 NAMES = ("Healthy", "Mild", "Severe")
@@ -89,6 +91,24 @@ def test_a_per_example_table_is_cut_by_rows() -> None:
     assert shared.rows([2, 0]) is shared
     with pytest.raises(StakesError, match="one per example"):
         _ = utility.best_response
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize(("samples", "middle"), [(3, ()), (4, (2,)), (None, ())])  # as many draws as examples, or not
+def test_the_expected_utility_of_one_decision_for_each_input(
+    per_example: bool, samples: int | None, middle: tuple[int, ...]
+) -> None:
+    generator = np.random.default_rng(0)
+    table = generator.random((3, 4, 2) if per_example else (4, 2))
+    shape = (3, *middle) if samples is None else (samples, 3, *middle)
+    probs, choice = generator.dirichlet([1, 1], shape), generator.integers(4, size=(3, *middle))
+    expected = np.zeros(shape)
+    for index in np.ndindex(*shape):
+        of_input = index if samples is None else index[1:]
+        own = table[of_input[0]] if per_example else table
+        expected[index] = own[choice[of_input]] @ probs[index]
+    values = quiet(table).expected_of(Outcomes(torch.from_numpy(probs)), torch.from_numpy(choice))
+    np.testing.assert_allclose(values, expected)
 
 
 def test_the_response_to_a_certain_outcome_is_its_own_name_else_the_best() -> None:

@@ -52,8 +52,14 @@ class Temperature(Calibrator):
             raise StakesError(
                 f"expected a class for each of {tuple(outcomes.shape[:-1])}, but got {tuple(labels.shape)}"
             )
+        classes = outcomes.shape[-1]
+        if labels.is_floating_point() or bool(((labels < 0) | (labels >= classes)).any()):
+            raise StakesError(
+                f"expected labels as integers from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to "
+                f"{labels.max()}: number the classes in the order of the outcomes"
+            )
         log_probs = outcomes.log_weights.double().clamp_min(-100)
-        observed = log_probs.gather(-1, labels.unsqueeze(-1)).mean()
+        observed = log_probs.gather(-1, labels.long().unsqueeze(-1)).mean()
         low, high = 1 / HOTTEST, 1 / COLDEST
         for _ in range(STEPS):  # to where the derivative of the NLL, E_p log p - log p(label), is 0
             middle = (low + high) / 2
@@ -62,6 +68,11 @@ class Temperature(Calibrator):
         return cls(2 / (low + high))
 
     def __call__(self, outcomes: Outcomes) -> Outcomes:
+        if outcomes.values is not None:
+            raise StakesError(
+                "expected named outcomes to apply a temperature to, but these are numbers: calibrate with a Calibrator "
+                "of your own"
+            )
         return Outcomes(log_weights=(outcomes.log_weights / self.temperature).log_softmax(-1))
 
     def settings(self) -> dict[str, Any]:
@@ -78,7 +89,9 @@ class Calibrated(Predictor):
 
     def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
         calibrated = self.calibrator(self.predictor(x).mixture())
-        return Outcomes(calibrated.weights.expand(last - first, *calibrated.shape))
+        shape = (last - first, *calibrated.shape)
+        values = None if calibrated.values is None else calibrated.values.expand(shape)
+        return Outcomes(calibrated.weights.expand(shape), values=values)
 
     def spec(self) -> dict[str, Any]:
         calibrator = {"kind": calibrators.name_of(type(self.calibrator)), **self.calibrator.settings()}

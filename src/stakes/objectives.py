@@ -53,8 +53,14 @@ class Objective(ABC):
         """``(B, ...)`` the loss of each label."""
 
     def fresh(self) -> Self:
-        """A copy that remembers nothing, for one training run."""
-        return copy.copy(self)
+        """A copy that remembers nothing, for one training run; the objectives it holds are fresh, too.
+
+        Override it if yours remembers something.
+        """
+        copied = copy.copy(self)
+        inner = {name: value.fresh() for name, value in vars(self).items() if isinstance(value, Objective)}
+        vars(copied).update(inner)
+        return copied
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
@@ -159,7 +165,7 @@ class LossCalibrated(Objective):
         return losses
 
     def fresh(self) -> Self:
-        copied = copy.copy(self)
+        copied = super().fresh()
         copied._memory, copied._steps = None, 0
         return copied
 

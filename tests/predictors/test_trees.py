@@ -59,6 +59,27 @@ def test_only_missing_values_tell() -> None:
     np.testing.assert_allclose(trees.probs(rows), sklearn_model(train, None, 0).predict_proba(rows), atol=1e-12)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_infinite_inputs_in_training(classes: int) -> None:
+    train = examples(300, classes, missing=0.1)
+    train.x[::4, 2], train.x[1::4, 2] = torch.where(train.labels[::4] == 1, -torch.inf, -9.0), torch.inf
+    trees, model = BoostedTrees.fit(train, None, classes, seed=0), sklearn_model(train, None, 0)
+    assert np.isneginf(np.concatenate([each.nodes["num_threshold"] for row in model._predictors for each in row])).any()
+    rows = np.concatenate([train.x.numpy(), np.full((1, 4), -np.inf), np.full((1, 4), -1e308)])
+    np.testing.assert_allclose(trees.probs(rows), model.predict_proba(rows), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16, torch.float16])
+def test_inputs_of_other_types_are_numbers_all_the_same(dtype: torch.dtype) -> None:
+    x = torch.randint(0, 2 if dtype == torch.bool else 10, (300, 4), generator=torch.Generator().manual_seed(0))
+    labels = (x[:, 0] + x[:, 1] > x.max()).long()
+    trees = BoostedTrees.fit(TensorExamples(x.to(dtype), labels), None, 2, seed=0)
+    probs = trees(x.to(dtype)).mean_probs()
+    assert probs.dtype == torch.float32
+    assert torch.equal(probs, trees(x.float()).mean_probs())
+    assert (probs.argmax(-1) == labels).float().mean() > 0.9
+
+
 def test_a_class_that_never_occurs_has_probability_0() -> None:
     train, validation = examples(200), examples(60, seed=1)
     shifted = torch.tensor([0, 2, 3])[train.labels]  # class 1 of 4 is absent in training, not in validation
@@ -134,6 +155,8 @@ NAN, HUGE = float("nan"), 2**62
         ("threshold", 0, float("inf"), "finite"),
         ("value", -1, NAN, "finite"),
         ("baseline", 0, NAN, "finite"),
+        ("value", -1, 1.1e6, "within"),  # the last node is a leaf
+        ("baseline", 0, -1.7e308, "within"),
         ("start", 0, 1, "follow"),
         ("start", 1, 0, "follow"),
         ("start", -1, HUGE, "follow"),

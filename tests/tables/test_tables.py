@@ -465,6 +465,8 @@ def test_labels() -> None:
         (["a", "c", "c"], ["a", "b"], {}, "2 rows have 'c'; add it to the costs"),
         (["a", "b"], ["a", "b"], {"b": "x"}, "1 rows have 'x'"),
         ([1, 2], ["1", "1.0"], {}, "mean the same"),
+        ([["a"], None, ["b"]], ["a", "b"], {}, "lists or records; choose another target"),
+        ([{"a": 1}, "b"], ["a", "b"], {}, "lists or records; choose another target"),
     ],
 )
 def test_bad_labels(values: list[object], outcomes: list[str], renames: dict[str, str], words: str) -> None:

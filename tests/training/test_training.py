@@ -210,6 +210,28 @@ def test_a_scheduler_of_the_caller_is_left_alone() -> None:
     assert rates == [0.4, 0.2, 0.1, 0.05]
 
 
+def test_the_rate_that_a_scheduler_sets_is_in_the_checkpoint(tmp_path: Path) -> None:
+    """Even if its step is the last thing before an interruption."""
+    schedulers: list[torch.optim.lr_scheduler.LRScheduler] = []
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        schedulers.append(torch.optim.lr_scheduler.ExponentialLR(torch.optim.SGD(parameters, lr=0.4), 0.5))
+        return schedulers[-1].optimizer
+
+    def step(epoch: Epoch, stop: int = 0) -> None:
+        schedulers[-1].step()
+        if epoch.number == stop:
+            raise PulledPlugError
+
+    whole, resumed = posterior(), posterior()
+    fit(whole, Standard(), data(), config=QUICK, optimizer=optimizer, progress=step)
+    options = {"config": QUICK, "optimizer": optimizer, "checkpoint": tmp_path / "run.safetensors"}
+    with pytest.raises(PulledPlugError):
+        fit(posterior(), Standard(), data(), progress=lambda epoch: step(epoch, 3), **options)
+    fit(resumed, Standard(), data(), resume=True, progress=step, **options)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
 def test_the_prior_is_divided_by_the_number_of_examples_once() -> None:
     """One full-batch SGD step moves the weights by the gradient of mean NLL + KL / N, whatever the batch size."""
 
@@ -385,6 +407,22 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
 
 
+def test_a_module_with_a_slash_in_its_name_resumes(tmp_path: Path) -> None:
+    class Slashed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleDict({"age/sex": nn.Linear(3, 3), "drop": nn.Dropout(0.2)})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layers["drop"](self.layers["age/sex"](x))
+
+    file = tmp_path / "checkpoint.safetensors"
+    model, resumed = MCDropout(Slashed()), MCDropout(Slashed())
+    fit(model, Standard(), data(), config=QUICK, checkpoint=file, progress=False)
+    fit(resumed, Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
+    assert torch.equal(weights(resumed), weights(model))
+
+
 class Stateful(torch.optim.SGD):
     """SGD whose state holds more than tensors of the precision of the weights, and decides the step."""
 
@@ -471,6 +509,16 @@ def test_what_cannot_be_trained_is_refused() -> None:
         fit(posterior(), Standard(), (torch.zeros(3, 3), torch.zeros(3)), config=QUICK, progress=False)
     with pytest.raises(StakesError, match="pass checkpoint="):
         fit(posterior(), Standard(), data(), config=QUICK, resume=True, progress=False)
+    with pytest.raises(StakesError, match=r"LBFGS.*use Adam or SGD"):
+        fit(posterior(), Standard(), data(), config=QUICK, optimizer=torch.optim.LBFGS, progress=False)
+
+
+def test_missing_values_in_validation_inputs_are_refused(tmp_path: Path) -> None:
+    x, labels = data(30)
+    x[7, 1] = torch.nan
+    options = {"utility": UTILITY, "config": QUICK, "progress": False, "checkpoint": tmp_path / "run.safetensors"}
+    with pytest.raises(StakesError, match="look for missing values in the validation inputs"):
+        fit(posterior(), Standard(), data(), (x, labels), **options)
 
 
 def test_the_batch_size_grows_with_the_data() -> None:

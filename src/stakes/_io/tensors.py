@@ -13,6 +13,7 @@ from stakes._io.files import atomic, existing_file
 from stakes.errors import StakesError
 
 _METADATA = "stakes"
+SEPARATOR = "\x1f"  # of the names in a tree: no module's name has it, where one may have a slash
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
@@ -35,18 +36,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": tensor}} -> {"a/b": tensor}``."""
+    """``{"a": {"b": tensor}} -> {"a<SEPARATOR>b": tensor}``."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}/") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        flat |= flatten(value, f"{prefix}{key}{SEPARATOR}") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a/b": tensor} -> {"a": {"b": tensor}}``."""
+    """``{"a<SEPARATOR>b": tensor} -> {"a": {"b": tensor}}``."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
-        *parents, key = path.split("/")
+        *parents, key = path.split(SEPARATOR)
         branch = tree
         for parent in parents:
             branch = branch.setdefault(parent, {})

@@ -21,6 +21,7 @@ from stakes.training.examples import TensorExamples
 
 ITERATIONS = 500  # at most: early stopping ends before, where there are validation rows
 TOLERANCE = 1e-6  # between our probabilities and scikit-learn's
+LARGEST_SCORE = 1e6  # of a leaf or a baseline: sums of larger ones may overflow
 BLOCK_ROWS = 2**17
 
 _NODES = {  # one entry for each node; a tree's nodes stand together, the root first
@@ -69,9 +70,9 @@ class BoostedTrees(Predictor):
         )
         held_out: dict[str, Any] = {}
         if validation is not None:
-            held_out = {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
+            held_out = {"X_val": validation.x.double().numpy(), "y_val": validation.labels.numpy()}
             held_out |= {"sample_weight_val": None if validation.weights is None else validation.weights.numpy()}
-        x, weights = train.x.numpy(), None if train.weights is None else train.weights.numpy()
+        x, weights = train.x.double().numpy(), None if train.weights is None else train.weights.numpy()
         model.fit(x, train.labels.numpy(), weights, **held_out)
         trees = cls(_arrays(model, known), train.x.shape[1])
         error = np.abs(trees.probs(x)[:, known.numpy()] - model.predict_proba(x)).max()
@@ -86,8 +87,7 @@ class BoostedTrees(Predictor):
         """``(B, C)`` the probabilities of rows ``(B, features)``; NaN is a missing value."""
         if x.ndim != 2 or x.shape[1] != self.features:
             raise StakesError(f"expected rows of {self.features} features, but got inputs of shape {x.shape}")
-        # The largest number stands for infinity, here as in thresholds.
-        scores = self._scores(np.minimum(x.T, np.finfo(np.float64).max, dtype=np.float64, order="C"))
+        scores = self._scores(_finite(x.T))
         if len(scores) == 1:
             with np.errstate(over="ignore"):  # exp(large) = inf, and the probability is 0
                 second = 1 / (1 + np.exp(-scores[0]))
@@ -123,7 +123,9 @@ class BoostedTrees(Predictor):
         return scores
 
     def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
-        return Outcomes(torch.from_numpy(self.probs(x.numpy())).to(x.dtype).expand(last - first, -1, -1))
+        probs = torch.from_numpy(self.probs(x.double().numpy()))
+        probs = probs if x.dtype == torch.float64 else probs.float()  # inputs may be integers, or of half precision
+        return Outcomes(probs.expand(last - first, -1, -1))
 
     def footprint(self, x: Tensor) -> Footprint:
         """Blocks of many rows, however wide: there is a fixed cost for each node."""
@@ -151,8 +153,8 @@ def _arrays(model: Any, known: Tensor) -> dict[str, Tensor]:
     offset = np.repeat(starts, sizes)
     arrays = {
         "feature": nodes["feature_idx"],
-        # Infinite where all that is not missing goes left.
-        "threshold": np.minimum(nodes["num_threshold"], np.finfo(np.float64).max),
+        # Infinite where all that is not missing goes left, or only minus infinity does.
+        "threshold": _finite(nodes["num_threshold"]),
         "missing_left": nodes["missing_go_to_left"],
         "left": offset + nodes["left"],
         "right": offset + nodes["right"],
@@ -164,6 +166,13 @@ def _arrays(model: Any, known: Tensor) -> dict[str, Tensor]:
         "known": known.numpy(),
     }
     return {name: torch.from_numpy(array.copy()).to(_VECTORS[name]) for name, array in arrays.items()}
+
+
+def _finite(numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """The largest numbers stand for infinity, in inputs as in thresholds."""
+    largest = np.finfo(np.float64).max
+    finite: NDArray[np.float64] = np.clip(numbers, -largest, largest, dtype=np.float64, order="C")
+    return finite
 
 
 def _check(arrays: Mapping[str, Tensor], features: int) -> None:
@@ -185,6 +194,8 @@ def _check(arrays: Mapping[str, Tensor], features: int) -> None:
         raise _damaged(f"trees for scores 0 to {scores - 1}", "others")
     if not all(arrays[name].isfinite().all() for name in ("threshold", "value", "baseline")):
         raise _damaged("finite thresholds and values", "some that are not")
+    if (torch.cat([arrays["value"][arrays["leaf"]], arrays["baseline"]]).abs() > LARGEST_SCORE).any():
+        raise _damaged(f"leaves and baselines within ±{LARGEST_SCORE:g}", "larger ones")
     inner = ~arrays["leaf"]
     feature, left, right = (arrays[name][inner] for name in ("feature", "left", "right"))
     if type(features) is not int or (feature < 0).any() or (feature >= features).any():

@@ -60,6 +60,11 @@ def encode_labels(
 
     ``name`` is the column, for messages. Outcomes and labels are compared as ``as_text`` writes them.
     """
+    if values.dtype == object and values.map(pd.api.types.is_list_like).any():
+        raise StakesError(
+            f"column {name!r}: expected one label in every row, but it holds lists or records; choose another target, "
+            "or make one label of each"
+        )
     codes, texts = text_codes(values)
     blank = np.array([text is None for text in [*texts, None]])[codes]
     if blank.any():

@@ -53,6 +53,11 @@ class TrainingLoop:
             if make_optimizer
             else torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
         )
+        if isinstance(self.optimizer, torch.optim.LBFGS):
+            raise StakesError(
+                "expected an optimizer that takes one gradient for each step, but got LBFGS, which evaluates the loss "
+                "several times: use Adam or SGD"
+            )
         self._losses = _BatchLoss(posterior, self.objective, examples)
         self._has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in posterior.modules())
         self._forward: nn.Module
@@ -76,11 +81,12 @@ class TrainingLoop:
                     due = checkpoint is not None and checkpoint.is_due()
                     epoch, due = self.fabric.broadcast((epoch, due))
                     model.add(epoch)
-                    if checkpoint is not None and due:
-                        states = self._gather(self.objective.state_dict())
-                        if self.fabric.is_global_zero:
+                    states = self._gather(self.objective.state_dict()) if due else []
+                    try:
+                        report(epoch)  # may step a scheduler, which changes the learning rates to be saved
+                    finally:
+                        if checkpoint is not None and due and self.fabric.is_global_zero:
                             checkpoint.save(model, self.optimizer, states)
-                    report(epoch)
             for model in models:
                 model.restore_best()
                 with seeds.seeded(model.seed, "finish"):
@@ -109,6 +115,7 @@ class TrainingLoop:
             self._stepper.zero_grad()
             total.add_(loss.detach(), alpha=len(x))
             count += len(x)
+        self._share_buffers()
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
 
@@ -150,6 +157,14 @@ class TrainingLoop:
         """``value`` of every process, in each of them."""
         return [self.fabric.broadcast(value, src=rank) for rank in range(self.fabric.world_size)]
 
+    @torch.no_grad()
+    def _share_buffers(self) -> None:
+        """Give every process the buffers of the first: running statistics differ by the last batch of each."""
+        if self.fabric.world_size > 1:
+            buffers = list(self._losses.buffers())
+            for buffer, first in zip(buffers, self.fabric.broadcast([each.cpu() for each in buffers]), strict=True):
+                buffer.copy_(first)
+
     def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.examples.batches(order, self.examples.block(self.batch_size)):
             yield batch.positions, _in_precision_of(self._losses.posterior, self.fabric.to_device(batch.x))
@@ -181,8 +196,13 @@ def score(
         outcomes = draws(batch.x).mixture()
         labels = batch.labels.to(outcomes.weights.device)
         log_prob = posterior.likelihood.mixture_log_prob(outcomes, labels)
-        choice = decide(outcomes, utility_of_batch).choice
-        worth = torch.from_numpy(utility_of_batch.realised(choice.cpu(), batch.labels.cpu()))
+        decisions = decide(outcomes, utility_of_batch)
+        if bool(decisions.utilities.isnan().any()):
+            raise StakesError(
+                "expected predictions for every validation example, but some are NaN: look for missing values in the "
+                "validation inputs"
+            )
+        worth = torch.from_numpy(utility_of_batch.realised(decisions.choice.cpu(), batch.labels.cpu()))
         weights = torch.ones(len(labels)) if batch.weights is None else batch.weights
         weights = weights.reshape(-1, *[1] * (labels.ndim - 1)).expand(labels.shape).double()
         total += float((weights * worth).sum())

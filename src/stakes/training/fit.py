@@ -47,8 +47,9 @@ def fit(
     ``validation`` it is the last one. After it, the posterior's own last step (`Posterior.finish`) is taken.
 
     ``objective`` is not changed: what it remembers belongs to the run. Learning rates are only changed with
-    ``schedule="cosine"``, so that a scheduler of your own (stepped in ``progress``) is left alone. A network with
-    batch norm skips an example, another in each epoch, if it would be alone in the last batch.
+    ``schedule="cosine"``, so that a scheduler of your own (stepped in ``progress``) is left alone: a function given as
+    ``progress`` is called after each epoch in every process, the bar is shown by the first one. A network with batch
+    norm skips an example, another in each epoch, if it would be alone in the last batch.
 
     ``checkpoint`` is a file: with ``resume``, training goes on from it, to the same result as if it had
     never stopped. The last four arguments go to Lightning Fabric; a strategy has to keep a whole copy of
@@ -67,7 +68,7 @@ def fit(
     file = None if checkpoint is None else Checkpoint(Path(checkpoint), settings, config.checkpoint_seconds)
     if resume and file is not None and file.path.exists():
         file.load(model, loop.optimizer, loop.objective, fabric.global_rank)
-    with _reporter(progress if fabric.is_global_zero else False, config.epochs) as report:
+    with _reporter(progress if callable(progress) or fabric.is_global_zero else False, config.epochs) as report:
         loop.run([model], report, file)
     return model.history
 

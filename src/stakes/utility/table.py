@@ -67,19 +67,17 @@ class TableUtility(Utility):
 
     def expected(self, outcomes: Outcomes) -> Tensor:
         """``(..., C) -> (..., D)``; a table for each example needs as many examples as there are tables."""
-        probs = outcomes.weights
-        # In double precision: costs may be large and the differences between decisions small.
-        probs = probs if probs.device.type == "mps" else probs.double()
-        if probs.shape[-1] != len(self.outcomes):
-            raise StakesError(
-                f"expected probabilities of the {len(self.outcomes)} outcomes {listing(self.outcomes)} on the last "
-                f"axis, but got the shape {tuple(probs.shape)}"
-            )
+        probs = self._probs(outcomes)
         table = self.tensor(probs)
         if table.ndim == 2:
             return probs @ table.T
         self.require_examples(len(probs))
         return (_spread(table, probs.ndim - 2) @ probs.unsqueeze(-1)).squeeze(-1)
+
+    def expected_of(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
+        probs = self._probs(outcomes)
+        self.require_examples(len(choice))
+        return (probs * _chosen_rows(self.tensor(probs), choice)).sum(-1)
 
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
         table = self.tensor(outcomes.weights)
@@ -238,6 +236,16 @@ class TableUtility(Utility):
                 f"expected finite numbers, but got {self.values[tuple(bad[0])]} for decision "
                 f"{self.decisions[row]!r} under outcome {self.outcomes[column]!r}"
             )
+
+    def _probs(self, outcomes: Outcomes) -> Tensor:
+        probs = outcomes.weights
+        if probs.shape[-1] != len(self.outcomes):
+            raise StakesError(
+                f"expected probabilities of the {len(self.outcomes)} outcomes {listing(self.outcomes)} on the last "
+                f"axis, but got the shape {tuple(probs.shape)}"
+            )
+        # In double precision: costs may be large and the differences between decisions small.
+        return probs if probs.device.type == "mps" else probs.double()
 
     def _edited(self, row: int, columns: Any, value: float) -> Self:
         values = self.values.copy()
