@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stakes import Ensemble, MCDropout, MeanField, StakesError
+from stakes import Ensemble, MCDropout, MeanField, StakesError, Standard, Training, fit
 
 
 class Net(nn.Module):
@@ -169,3 +169,13 @@ def test_folded_codes_are_told_apart_by_valid_inputs() -> None:
 
     x = torch.tensor([[0.0, 1.0, 4.0], [2.0, 3.0, 1.0]])
     assert MCDropout(Embedded()).draw(4, seed=0)(x).probs().shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("make", [MCDropout, MeanField])
+def test_what_cannot_be_drawn_from_is_not_trained(make: type) -> None:
+    posterior = make(Net(only_in_training))
+    before = [parameter.clone() for parameter in posterior.parameters()]
+    data = torch.randn(20, 4), torch.arange(20) % 3
+    with pytest.raises(StakesError, match="called in one mode only"):
+        fit(posterior, Standard(), data, config=Training(epochs=1), progress=False)
+    assert all(torch.equal(*pair) for pair in zip(before, posterior.parameters(), strict=True))

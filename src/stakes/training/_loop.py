@@ -69,6 +69,9 @@ class TrainingLoop:
     ) -> None:
         """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it."""
         with one_thread() if _is_small(models[0].posterior, self.fabric.device) else nullcontext():
+            with seeds.seeded(self.seed, "check"):  # for a dataset that draws random numbers
+                batch = next(models[0].examples.batches(torch.arange(min(2, len(self.examples))), 2))
+            models[0].posterior.check(self.fabric.to_device(batch.x))
             for number in range(len(models[0].history.epochs) + 1, self.config.epochs + 1):
                 learning = [model for model in models if not model.history.stalled(self.config.patience)]
                 if not learning:
