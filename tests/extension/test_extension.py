@@ -102,7 +102,7 @@ def test_numbers_train_with_loss_calibration_and_decide() -> None:
     torch.manual_seed(0)
     networks = [nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 2)) for _ in range(2)]
     posterior = Ensemble(networks, Gaussian())
-    config = Training(epochs=60, batch_size=32, learning_rate=0.02, patience=None)
+    config = Training(epochs=40, batch_size=100, learning_rate=0.03, patience=None)
     fit(posterior, Standard(), demand(600), config=config, progress=False)
     objective = LossCalibrated(utility, margin=0.1)
     fit(posterior, objective, demand(600), demand(200), utility=utility, config=config, progress=False)

@@ -11,7 +11,7 @@ from stakes.tables.models import MODELS, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 from stakes.training.config import Training
 
-TARGET = "diagnosis"
+TARGET, EPOCHS = "diagnosis", 200
 
 
 def write_patients(folder: Path, *, corrupted: int) -> None:
@@ -37,7 +37,7 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int) -> TableTask:
         recipe=Recipe(
             hidden=(20,),
             dropout=0.2,
-            training=Training(epochs=200, batch_size=50, patience=200, checkpoint_seconds=CHECKPOINT_SECONDS),
+            training=Training(EPOCHS, batch_size=50, patience=EPOCHS, checkpoint_seconds=CHECKPOINT_SECONDS),
             noise=corrupted / diagnosis.TRAIN_PER_CLASS,
         ),
         seeds=seeds,
