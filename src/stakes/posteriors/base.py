@@ -218,13 +218,15 @@ class OverDraws:
 
     def repeat(self, network: nn.Module, x: Tensor, samples: int) -> Tensor:
         """``network(x)`` with fresh randomness ``samples`` times, stacked."""
+        if samples == 1:
+            return network(x).unsqueeze(0)  # type: ignore[no-any-return]
         # Statistics that a pass updates (of batch norm, say) have to be updated by each; and recurrent layers draw
         # their dropout only once under vmap, if their input is the same for all draws.
         one_by_one = any(
             isinstance(part, nn.RNNBase) or (part.training and any(True for _ in part.buffers(recurse=False)))
             for part in network.modules()
         )
-        if samples == 1 or one_by_one:
+        if one_by_one:
             return torch.stack([network(x) for _ in range(samples)])
         return self(lambda _: network(x), {"draw": torch.empty(samples)})
 

@@ -87,7 +87,7 @@ def _probe(network: nn.Module, row: Tensor, all_random: bool, check: bool, origi
     layouts = {key: layouts[key] for key in two.calls}
     random, random_in_training = two.random, []
     if check:
-        _refuse_changes_in_place(copy.deepcopy(original), x[:1], two.calls, layouts)
+        _refuse_changes_in_place(original, x[:1], two.calls, layouts)
         random += _changes(network, torch.cat([row, row]))
         for module in network.modules():
             module.training = not isinstance(module, _NormBase)
@@ -124,8 +124,9 @@ def _refuse_changes_in_place(
 ) -> None:
     """A dropout layer with ``inplace=True`` changes its input in training, but not in a draw: others may see it."""
     in_place = [call.layer for call in calls.values() if getattr(call.layer.layer, "inplace", False)]
-    if not in_place or row.is_meta:
+    if not in_place:
         return
+    network = copy.deepcopy(network)
     kept = {key: torch.ones(layout.shape, dtype=torch.uint8, device=row.device) for key, layout in layouts.items()}
     outputs = []
     for source in (ActiveMasks(kept, layouts, 1), _InPlace(ActiveMasks(kept, layouts, 1))):
