@@ -95,12 +95,13 @@ def _probe(network: nn.Module, row: Tensor, all_random: bool, check: bool, origi
         others = sorted({key.rpartition("/")[0] for key in trained.calls.keys() ^ two.calls.keys()})
         random_in_training = [*trained.random, *(f"dropout layer {name!r} called in one mode only" for name in others)]
         random_in_training += _changes(network, torch.cat([row, row]))
-    not_first = [name for name, shapes in two.inputs.items() if not _batch_is_first(shapes, three.inputs[name])]
+    sizes = {name: (shape, three.inputs.get(name, torch.Size())) for name, shape in two.inputs.items()}
+    not_first = [name for name, (first, second) in sizes.items() if not _batch_is_first(first, second)]
     return Probe(two.footprint, layouts, random, random_in_training, two.module_calls, not_first)
 
 
 def _batch_is_first(two: torch.Size, three: torch.Size) -> bool:
-    return len(two) > 0 and (two[0], three[0], two[1:]) == (2, 3, three[1:])
+    return (two[:1], three[:1], two[1:]) == ((2,), (3,), three[1:])
 
 
 def _changes(network: nn.Module, x: Tensor) -> list[str]:
