@@ -7,6 +7,7 @@ import stakes
 
 LAYERS = (
     ("errors", "seeds", "registry", "_io"),
+    ("inputs",),
     ("outcomes", "networks"),
     ("utility", "likelihoods"),
     ("posteriors",),
