@@ -6,21 +6,22 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from stakes.errors import StakesError
+from stakes.errors import StakesError, listing
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.fusion import FusedNetwork
+from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen
-from stakes.posteriors._sampling.masks import ActiveMasks, active, mask_shape, masked, reusing_prefixes
+from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, active, mask_shape, masked, reusing_prefixes
 from stakes.posteriors._sampling.probe import Probe, batch_is_first, blank, probe
 from stakes.posteriors.base import (
     FrozenDraws,
@@ -48,7 +49,7 @@ class MCDropout(Posterior):
             raise StakesError(
                 f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
                 "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
-                "controlled), or use Ensemble or MeanField"
+                "controlled), let MCDropout.insert(network, p) do it, or use Ensemble, MeanField or Laplace"
             )
         self.network = network
         self.lengthscale = lengthscale
@@ -56,6 +57,36 @@ class MCDropout(Posterior):
         self._over_draws = OverDraws()
         self._batch_first: dict[tuple[torch.Size, torch.dtype], bool] = {}
         self._checked: set[tuple[torch.Size, torch.dtype]] = set()
+
+    @classmethod
+    def insert(
+        cls,
+        network: nn.Module,
+        p: float,
+        where: Where | None = None,
+        likelihood: Likelihood | None = None,
+        *,
+        layer: Callable[[float], nn.Module] = nn.Dropout,
+        lengthscale: float = 0.1,
+    ) -> Self:
+        """Of a network without dropout, a trained one, say: of a copy of it with ``layer(p)`` before some of its layers.
+
+        >>> MCDropout.insert(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), p=0.1).network
+        Sequential(
+          (0): Linear(in_features=3, out_features=8, bias=True)
+          (1): ReLU()
+          (2): Linear(
+            in_features=8, out_features=2, bias=True
+            (inserted_dropout): Dropout(p=0.1, inplace=False)
+          )
+        )
+
+        ``where`` tells these layers: a type or a tuple of types, a name or several, or a function ``(name, module) ->
+        bool``. Without it, they are all linear layers, but not one that is the network's first layer with weights: raw
+        inputs are not dropped. Weights keep their names. A saved model is loaded with a network that is made the same
+        way: ``SavedModel.load(path, network=MCDropout.insert(network, p).network)``.
+        """
+        return cls(insert_dropout(network, p, where, layer), likelihood, lengthscale=lengthscale)
 
     def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
         require_samples(samples)
@@ -128,6 +159,14 @@ class DropoutDraws(FrozenDraws):
             raise StakesError(
                 "expected the network to call its dropout layers, but it did not for this input: its draws "
                 "would all be equal"
+            )
+        called = {key.rpartition("/")[0] for key in shown.layouts}
+        names = [part.name for part in self._network.modules() if isinstance(part, FrozenDropout)]
+        silent = [name.removesuffix(f".{CHILD}") for name in names if name.endswith(CHILD) and name not in called]
+        if silent:
+            raise StakesError(
+                f"expected the network to call the layers before which dropout was inserted, but it does not call "
+                f"{listing(silent)} (it may read their weights instead): leave them out of where="
             )
         return shown
 

@@ -61,7 +61,8 @@ class SampledPosterior(Predictor):
 
     def _network_spec(self) -> dict[str, Any]:
         network = self.posterior.network
-        if isinstance(network, MLP) and type(network) is MLP:  # not a subclass, which may compute something else
+        # Not a subclass, nor one with dropout inserted, which compute something else.
+        if isinstance(network, MLP) and type(network) is MLP and not any(layer._modules for layer in network):
             return network.spec()
         return {"kind": "custom", "class": type(network).__name__}
 
