@@ -316,7 +316,7 @@ class TwoHeads(nn.Module):
 
 def test_the_last_layer_can_be_named() -> None:
     batch = data(30, dtype=torch.float32)
-    with pytest.raises(StakesError, match="those of 'body' are not what it returns.*layer="):
+    with pytest.raises(StakesError, match=r"those of 'body' are not what it returns.*layer="):
         Laplace(TwoHeads()).finish([batch])
     posterior = Laplace(TwoHeads(), layer="head")
     posterior.finish([batch])

@@ -99,7 +99,7 @@ def require_last(network: nn.Module, name: str, x: Inputs) -> None:
     if not same:
         raise StakesError(
             f"expected the network to return the outputs (B, C, ...) of its last layer as they are, but those of "
-            f"{name!r} are not what it returns{reason}: give the name of the last layer with layer=, or use weights='all'"
+            f"{name!r} are not what it returns{reason}: name the last layer with layer=, or use weights='all'"
         )
 
 

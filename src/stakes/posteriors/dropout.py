@@ -6,7 +6,7 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from stakes import inputs
 from stakes.errors import StakesError, listing
+from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.fusion import FusedNetwork
@@ -55,8 +57,8 @@ class MCDropout(Posterior):
         self.lengthscale = lengthscale
         self._keep = 1 - sum(rates) / len(rates)
         self._over_draws = OverDraws()
-        self._batch_first: dict[tuple[torch.Size, torch.dtype], bool] = {}
-        self._checked: set[tuple[torch.Size, torch.dtype]] = set()
+        self._batch_first: dict[Hashable, bool] = {}
+        self._checked: set[Hashable] = set()
 
     @classmethod
     def insert(
@@ -69,7 +71,7 @@ class MCDropout(Posterior):
         layer: Callable[[float], nn.Module] = nn.Dropout,
         lengthscale: float = 0.1,
     ) -> Self:
-        """Of a network without dropout, a trained one, say: of a copy of it with ``layer(p)`` before some of its layers.
+        """Of a copy of ``network``, a trained one without dropout, say, with ``layer(p)`` before some of its layers.
 
         >>> MCDropout.insert(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), p=0.1).network
         Sequential(
@@ -88,12 +90,12 @@ class MCDropout(Posterior):
         """
         return cls(insert_dropout(network, p, where, layer), likelihood, lengthscale=lengthscale)
 
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         require_samples(samples)
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
 
-    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         """A draw is one thinned network, as in `draw`: a mask for all examples, so that few numbers are random."""
         require_samples(samples)
         if not self._shares_masks(x):
@@ -110,19 +112,20 @@ class MCDropout(Posterior):
         draws.checked = self._checked
         return draws
 
-    def check(self, x: Tensor) -> None:
+    def check(self, x: Inputs) -> None:
         self.draw(1, seed=0).footprint(x)
 
     def settings(self) -> dict[str, Any]:
         return {"lengthscale": self.lengthscale}
 
-    def _shares_masks(self, x: Tensor) -> bool:
+    def _shares_masks(self, x: Inputs) -> bool:
         """Whether masks can be shared by all examples as they are made here: if the batch is on axis 0."""
-        key = x.shape[1:], x.dtype
+        key = inputs.signature(x)
         if key not in self._batch_first:
             try:
                 network = frozen(blank(self.network))
-                row = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=weight_like(network).device)
+                device = weight_like(network).device
+                row = inputs.map_tensors(lambda tensor: torch.zeros_like(tensor[:1], device=device), x)
                 self._batch_first[key] = batch_is_first(network, row)
             except Exception:  # it cannot be told without values: masks for each example are always right
                 self._batch_first[key] = False
@@ -130,7 +133,12 @@ class MCDropout(Posterior):
 
 
 class DropoutDraws(FrozenDraws):
-    """Each draw is one thinned network: a mask for each call of a dropout layer, shared by all inputs."""
+    """Each draw is one thinned network: a mask for each call of a dropout layer, shared by all inputs of one shape.
+
+    Inputs of another shape have other masks. Where each batch is padded to its own longest sentence, a draw of a
+    sentence is thus another one in a batch of another length: as random, but not the same. For the same answer in any
+    batch, pad to one length.
+    """
 
     _network: FusedNetwork
 
@@ -138,21 +146,21 @@ class DropoutDraws(FrozenDraws):
         super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed)
 
     @torch.no_grad()
-    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
-        plan = self._plan(x)
+    def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
+        plan, rows = self._plan(x), inputs.count(x)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(masks, plan.layouts, len(x))):
-                return self._network(x)  # type: ignore[no-any-return]
+            with active(ActiveMasks(masks, plan.layouts, rows)):
+                return inputs.call(self._network, x)
 
         masks = plan.masks(first, last)
         return self._network.with_layout_fallback(lambda: self._over_draws(one, masks))
 
-    def draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
+    def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
         with reusing_prefixes():
             yield from super().draw_blocks(x, size)
 
-    def _probe(self, x: Tensor, check: bool) -> Probe:
+    def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         shown.refuse_randomness()
         if not shown.layouts:

@@ -9,7 +9,7 @@ the weights, its signs flipped at random for each example, so that all positions
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +20,9 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import parametrize
 
-from stakes import seeds
+from stakes import inputs, seeds
 from stakes.errors import StakesError, listing
+from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.posteriors._sampling.layers import dropout_on, frozen, swap_layers
 from stakes.posteriors._sampling.masks import ActiveMasks, active
@@ -56,9 +57,9 @@ class MeanField(Posterior):
                 f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
             )
         self._over_draws = OverDraws()
-        self._checked: set[tuple[torch.Size, torch.dtype]] = set()
+        self._checked: set[Hashable] = set()
 
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         require_samples(samples)
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
@@ -73,7 +74,7 @@ class MeanField(Posterior):
         draws.checked = self._checked
         return draws
 
-    def check(self, x: Tensor) -> None:
+    def check(self, x: Inputs) -> None:
         self.draw(1, seed=0).footprint(x)
 
     def settings(self) -> dict[str, Any]:
@@ -95,18 +96,17 @@ class MeanFieldDraws(FrozenDraws):
         self._weights = Stacks(self._sample, samples)
 
     @torch.no_grad()
-    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
-        plan = self._plan(x)
+    def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
+        plan, rows = self._plan(x), inputs.count(x)
 
         def one(draw: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(draw, plan.layouts, len(x))):
-                weights = {key: draw[key] for key in self._gaussians}
-                return functional_call(self._network, weights, (x,))  # type: ignore[no-any-return]
+            with active(ActiveMasks(draw, plan.layouts, rows)):
+                return inputs.call(self._network, x, {key: draw[key] for key in self._gaussians})
 
         with self._lock:
             return self._over_draws(one, {**self._weights(first, last), **plan.masks(first, last)})
 
-    def _probe(self, x: Tensor, check: bool) -> Probe:
+    def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
         shown.refuse_randomness()
         layers = {key.rpartition(".")[0] for key in self._gaussians}
