@@ -78,12 +78,12 @@ def features_of(body: nn.Module, x: Inputs, width: int) -> Tensor:
 
 def outputs_of(weights: Tensor, features: Tensor) -> Tensor:
     """``(S, C, F), (B, F, ...) -> (S, B, C, ...)``: all draws in one product."""
-    samples, classes, _ = weights.shape
+    (samples, classes, _), rows = weights.shape, features.shape[0]
     if features.ndim == 2:
         out = weights.flatten(0, 1) @ features.T  # (S * C, B): classes before examples, as the softmax likes them
-        return out.view(samples, classes, len(features)).transpose(1, 2)
+        return out.view(samples, classes, rows).transpose(1, 2)
     out = weights.flatten(0, 1) @ features.flatten(2)  # (B, S * C, positions)
-    return out.view(len(features), samples, classes, *features.shape[2:]).transpose(0, 1)
+    return out.view(rows, samples, classes, *features.shape[2:]).transpose(0, 1)
 
 
 @torch.no_grad()

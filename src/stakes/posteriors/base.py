@@ -17,6 +17,7 @@ from stakes.errors import StakesError, StakesWarning
 from stakes.inputs import Inputs
 from stakes.likelihoods import Categorical, Likelihood
 from stakes.outcomes import Footprint, Outcomes, Predictor
+from stakes.posteriors._export import export
 from stakes.posteriors._sampling.masks import MaskLayout
 from stakes.posteriors._sampling.probe import Probe
 from stakes.registry import Registry
@@ -125,6 +126,18 @@ class Draws(Predictor):
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         """``(last - first, B, C, ...)``: the network outputs of the draws from ``first`` up to ``last``."""
 
+    def to(self, *target: torch.device | str | torch.dtype) -> Self:
+        """The same draws on another device, or in another precision: new ones, while these stay as they are."""
+        raise StakesError(f"a {type(self).__name__} cannot be moved: move the posterior, and draw from it again")
+
+    def export(self, x: Inputs, mean: bool = False) -> torch.export.ExportedProgram:
+        """A program that maps inputs like ``x``, in any number, to the probabilities ``(S, B, ..., C)`` of all draws, or
+        to their ``mean``, ``(B, ..., C)``. It needs no stakes to run, and is called as the network is.
+
+        ``torch.export.save`` writes it, ``torch.export.load(path).module()(x)`` runs it. All draws are computed at once.
+        """
+        raise StakesError(f"a {type(self).__name__} cannot be exported")
+
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         return self.likelihood.outcomes(self.outputs(inputs.cast(x, self.device, self.dtype), first, last))
 
@@ -164,6 +177,22 @@ class FrozenDraws(Draws):
 
     def footprint(self, x: Inputs) -> Footprint:
         return self._plan(x).footprint
+
+    def to(self, *target: torch.device | str | torch.dtype) -> Self:
+        # Masks and noise are made on the CPU, wherever they are used, so these are the same draws.
+        moved = copy.deepcopy(self)
+        moved._network.to(*target)  # type: ignore[arg-type]
+        moved.likelihood.to(*target)  # type: ignore[arg-type]
+        weight = weight_like(moved._network)
+        moved.device, moved.dtype = weight.device, weight.dtype
+        moved._move()
+        return moved
+
+    def _move(self) -> None:
+        """Bring what the network does not hold to its device and precision."""
+
+    def export(self, x: Inputs, mean: bool = False) -> torch.export.ExportedProgram:
+        return export(self, x, mean)
 
     @abstractmethod
     def _probe(self, x: Inputs, check: bool) -> Probe:
