@@ -202,6 +202,10 @@ class Gaussian:
     def __init__(self, mean: Tensor, factors: Mapping[str, Tensor], structure: type[Structure]) -> None:
         self.mean, self.factors, self.structure = mean, dict(factors), structure
 
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Gaussian":
+        factors = {name: factor.to(device, dtype) for name, factor in self.factors.items()}
+        return Gaussian(self.mean.to(device, dtype), factors, self.structure)
+
     def sample(self, seed: int, draw: int) -> Tensor:
         """A sample, of the shape of the mean; the same on every device."""
         if not self.factors:

@@ -131,6 +131,10 @@ class LastLayerDraws(FrozenDraws):
         width = self._gaussian.mean.shape[1]
         return self._network.with_layout_fallback(lambda: features_of(self._network, x, width))
 
+    def _move(self) -> None:
+        self._gaussian = self._gaussian.to(self.device, self.dtype)
+        self._weights = Stacks(self._sample, self.samples)
+
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         row = inputs.call(self._network, inputs.rows(x, slice(0, 1)))  # (1, F, ...)

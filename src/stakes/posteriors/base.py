@@ -131,10 +131,10 @@ class Draws(Predictor):
         raise StakesError(f"a {type(self).__name__} cannot be moved: move the posterior, and draw from it again")
 
     def export(self, x: Inputs, mean: bool = False) -> torch.export.ExportedProgram:
-        """A program that maps inputs like ``x``, in any number, to the probabilities ``(S, B, ..., C)`` of all draws, or
-        to their ``mean``, ``(B, ..., C)``. It needs no stakes to run, and is called as the network is.
+        """A program that maps inputs like ``x``, any number of them, to the probabilities ``(S, B, ..., C)`` of all
+        draws, or to their ``mean``, ``(B, ..., C)``. It is called as the network is, and runs without stakes.
 
-        ``torch.export.save`` writes it, ``torch.export.load(path).module()(x)`` runs it. All draws are computed at once.
+        ``torch.export.save`` writes it, ``torch.export.load(path).module()(x)`` runs it, for all draws at once.
         """
         raise StakesError(f"a {type(self).__name__} cannot be exported")
 
@@ -155,6 +155,8 @@ class FrozenDraws(Draws):
 
     What it has to know of inputs is found by a probe, at the first input of each shape.
     """
+
+    _weights: "Stacks"  # of families that sample weights
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         self.samples = samples
@@ -181,8 +183,8 @@ class FrozenDraws(Draws):
     def to(self, *target: torch.device | str | torch.dtype) -> Self:
         # Masks and noise are made on the CPU, wherever they are used, so these are the same draws.
         moved = copy.deepcopy(self)
-        moved._network.to(*target)  # type: ignore[arg-type]
-        moved.likelihood.to(*target)  # type: ignore[arg-type]
+        for module in (moved._network, moved.likelihood):
+            module.to(*target)  # type: ignore[call-overload]
         weight = weight_like(moved._network)
         moved.device, moved.dtype = weight.device, weight.dtype
         moved._move()
@@ -193,6 +195,17 @@ class FrozenDraws(Draws):
 
     def export(self, x: Inputs, mean: bool = False) -> torch.export.ExportedProgram:
         return export(self, x, mean)
+
+    def for_export(self, x: Inputs, one_by_one: bool) -> Self:
+        """A copy for inputs like ``x``, with all that is random held as tensors."""
+        fixed = copy.deepcopy(self)
+        plan = fixed._plan(x)
+        fixed._plans = {inputs.signature(x): plan._replace(masks=plan.masks.kept())}
+        if "_weights" in vars(fixed):
+            fixed._weights = fixed._weights.kept()
+        fixed._over_draws = OverDraws()
+        fixed._over_draws.one_by_one = one_by_one
+        return fixed
 
     @abstractmethod
     def _probe(self, x: Inputs, check: bool) -> Probe:
@@ -299,9 +312,15 @@ class Stacks:
     """The random tensors of many draws, stacked: kept if they are small, made again if not."""
 
     def __init__(self, make: Callable[[int], dict[str, Tensor]], samples: int) -> None:
-        self._make = make
+        self._make, self._samples = make, samples
         size = sum(tensor.nbytes for tensor in make(0).values())
         self._kept = self._stack(0, samples) if size * samples <= KEPT_BYTES else None
+
+    def kept(self) -> "Stacks":
+        """A copy that keeps them all, whatever their size."""
+        kept = copy.copy(self)
+        kept._kept = self(0, self._samples)
+        return kept
 
     def __call__(self, first: int, last: int) -> dict[str, Tensor]:
         """``{name: (last - first, ...)}``."""

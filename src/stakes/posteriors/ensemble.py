@@ -143,6 +143,14 @@ class EnsembleDraws(FrozenDraws):
         with self._lock:
             return self._over_draws(one, {key: value[first:last] for key, value in self._state.items()})
 
+    def _move(self) -> None:
+        for part in [*(self._members or []), *(self._layers or [])]:
+            part.to(self.device, self.dtype)
+        self._state = {
+            key: value.to(self.device, self.dtype if value.is_floating_point() else None)
+            for key, value in self._state.items()
+        }
+
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
         shown._replace(random_in_training=[]).refuse_randomness()
@@ -159,6 +167,9 @@ class _StackedLinear:
         zeros = layers[0].weight.new_zeros(layers[0].out_features)
         biases: list[Tensor] = [zeros if layer.bias is None else layer.bias for layer in layers]
         self.bias = torch.stack(biases).unsqueeze(1)  # (M, 1, O)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.weight, self.bias = self.weight.to(device, dtype), self.bias.to(device, dtype)
 
     def __call__(self, x: Tensor, first: int, last: int) -> Tensor:
         return torch.baddbmm(self.bias[first:last], x, self.weight[first:last])  # (members, B, O)

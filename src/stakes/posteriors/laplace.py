@@ -212,6 +212,10 @@ class LaplaceDraws(FrozenDraws):
         with self._lock:
             return self._over_draws(lambda weights: inputs.call(self._network, x, weights), self._weights(first, last))
 
+    def _move(self) -> None:
+        self._gaussian = self._gaussian.to(self.device, self.dtype)
+        self._weights = Stacks(self._sample, self.samples)
+
     def _probe(self, x: Inputs, check: bool) -> Probe:
         return accept_randomness(probe(self._network, x, all_random=True, check=check))
 
