@@ -185,6 +185,16 @@ def test_draws_have_the_mean_and_the_covariance(weights: Any, structure: Any) ->
     torch.testing.assert_close(samples.T.cov() / torch.outer(sd, sd), expected / torch.outer(sd, sd), atol=0.05, rtol=0)
 
 
+def test_draws_come_in_pairs_around_the_mean() -> None:
+    (x, y), net = data(30), network()
+    posterior = Laplace(net)
+    posterior.finish([(x, y)])
+    draws = posterior.draw(6, seed=0)
+    outputs = draws.outputs(x, 0, 6)
+    torch.testing.assert_close(outputs.unflatten(0, (3, 2)).mean(1), net(x).detach().expand(3, -1, -1))
+    assert draws.group == 2
+
+
 # The posterior, and its prior -----------------------------------------------------------------------------------
 
 
@@ -321,8 +331,7 @@ def test_the_last_layer_can_be_named() -> None:
     posterior = Laplace(TwoHeads(), layer="head")
     posterior.finish([batch])
     draws = posterior.draw(3, seed=0)
-    weights = [draws._gaussian.sample(0, draw) for draw in range(3)]  # type: ignore[attr-defined]
-    for draw, weight in enumerate(weights):
+    for draw, weight in enumerate(draws._weights(0, 3)["weights"]):
         net = copy.deepcopy(posterior.network)
         net.get_submodule("head").load_state_dict({"weight": weight[:, :-1], "bias": weight[:, -1]})
         torch.testing.assert_close(draws.outputs(batch[0], draw, draw + 1)[0], net(batch[0]).detach())

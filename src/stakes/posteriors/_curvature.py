@@ -15,10 +15,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from stakes import inputs, seeds
+from stakes import inputs
 from stakes.errors import StakesError, StakesWarning
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
+from stakes.posteriors._sampling.balance import antithetic_normal
 from stakes.posteriors.base import _without_performance_warnings
 
 
@@ -206,12 +207,15 @@ class Gaussian:
         factors = {name: factor.to(device, dtype) for name, factor in self.factors.items()}
         return Gaussian(self.mean.to(device, dtype), factors, self.structure)
 
-    def sample(self, seed: int, draw: int) -> Tensor:
-        """A sample, of the shape of the mean; the same on every device."""
+    def samples(self, seed: int, first: int, last: int) -> Tensor:
+        """``(last - first, *shape of the mean)``: antithetic pairs of samples, the same on every device."""
         if not self.factors:
-            return self.mean
-        noise = torch.randn(self.mean.numel(), generator=seeds.generator(seed, "laplace", draw)).to(self.mean)
-        return self.mean + self.structure.correlate(noise, self.factors).view_as(self.mean)
+            return self.mean.expand(last - first, *self.mean.shape)
+        size, samples = torch.Size([self.mean.numel()]), []
+        for draw in range(first, last):
+            noise = antithetic_normal(size, draw, seed, "laplace").to(self.mean)
+            samples.append(self.mean + self.structure.correlate(noise, self.factors).view_as(self.mean))
+        return torch.stack(samples)
 
 
 def best_prior_precision(total: Structure, mean: Tensor) -> float:

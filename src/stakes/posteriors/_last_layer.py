@@ -13,6 +13,7 @@ from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Footprint, Outcomes
 from stakes.posteriors._curvature import Gaussian
+from stakes.posteriors._sampling.balance import PAIR
 from stakes.posteriors._sampling.fusion import FusedNetwork, is_just
 from stakes.posteriors._sampling.layers import without_dropout
 from stakes.posteriors._sampling.probe import Probe, probe
@@ -111,7 +112,7 @@ class LastLayerDraws(FrozenDraws):
     def __init__(
         self, network: nn.Module, layer: str, gaussian: Gaussian, likelihood: Likelihood, samples: int, seed: int
     ) -> None:
-        super().__init__(FusedNetwork(body_of(network, layer)), likelihood, samples, seed)
+        super().__init__(FusedNetwork(body_of(network, layer)), likelihood, samples, seed, PAIR)
         self._gaussian = gaussian
         self._weights = Stacks(self._sample, samples)
 
@@ -141,8 +142,8 @@ class LastLayerDraws(FrozenDraws):
         outputs = row[:, 0].nbytes * len(self._gaussian.mean)
         return accept_randomness(shown._replace(footprint=Footprint(shown.footprint.shared, outputs)))
 
-    def _sample(self, draw: int) -> dict[str, Tensor]:
-        return {"weights": self._gaussian.sample(self._seed, draw)}
+    def _sample(self, first: int, last: int) -> dict[str, Tensor]:
+        return {"weights": self._gaussian.samples(self._seed, first, last)}
 
 
 def accept_randomness(shown: Probe) -> Probe:

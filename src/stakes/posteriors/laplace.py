@@ -42,6 +42,7 @@ from stakes.posteriors._last_layer import (
     require_last,
     warn_of_randomness,
 )
+from stakes.posteriors._sampling.balance import PAIR
 from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors.base import (
@@ -202,7 +203,7 @@ class LaplaceDraws(FrozenDraws):
     """Each draw is one network, all of whose weights are a sample of q."""
 
     def __init__(self, network: nn.Module, gaussian: Gaussian, likelihood: Likelihood, samples: int, seed: int) -> None:
-        super().__init__(without_dropout(network), likelihood, samples, seed)
+        super().__init__(without_dropout(network), likelihood, samples, seed, PAIR)
         self._gaussian = gaussian
         self._weights = Stacks(self._sample, samples)
 
@@ -219,11 +220,11 @@ class LaplaceDraws(FrozenDraws):
     def _probe(self, x: Inputs, check: bool) -> Probe:
         return accept_randomness(probe(self._network, x, all_random=True, check=check))
 
-    def _sample(self, draw: int) -> dict[str, Tensor]:
+    def _sample(self, first: int, last: int) -> dict[str, Tensor]:
         weights = dict(self._network.named_parameters())
         sizes = [weight.numel() for weight in weights.values()]
-        parts = torch.split(self._gaussian.sample(self._seed, draw).flatten(), sizes)
-        return {name: part.view_as(weights[name]) for name, part in zip(weights, parts, strict=True)}
+        parts = torch.split(self._gaussian.samples(self._seed, first, last).flatten(1), sizes, dim=1)
+        return {name: part.reshape(-1, *weights[name].shape) for name, part in zip(weights, parts, strict=True)}
 
 
 def _check_settings(weights: object, structure: object, prior_sd: object, layer: object) -> None:
