@@ -45,6 +45,10 @@ def drop_first(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (layer.get_submodule(CHILD)(args[0]), *args[1:]) if args else args
 
 
+def has_inserted(network: nn.Module) -> bool:
+    return any(CHILD in layer._modules for layer in network.modules())
+
+
 def _chosen(network: nn.Module, where: Where | None) -> list[nn.Module]:
     modules = dict(network.named_modules())
     if where is None:  # what enters the first layer with weights is the raw input
