@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stakes import predictors
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.outcomes import Outcomes, Predictor
 from stakes.registry import Registry
 
@@ -87,7 +88,7 @@ class Calibrated(Predictor):
         self.predictor, self.calibrator = predictor, calibrator
         self.features, self.classes, self.device = predictor.features, predictor.classes, predictor.device
 
-    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+    def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         calibrated = self.calibrator(self.predictor(x).mixture())
         shape = (last - first, *calibrated.shape)
         values = None if calibrated.values is None else calibrated.values.expand(shape)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from stakes import inputs
 from stakes.errors import StakesError, listing
 from stakes.outcomes import Outcomes, Predictive
 from stakes.utility import TableUtility, Utility
@@ -89,7 +90,7 @@ def decide(
         return _decide(outcomes, utility, rule)
     if classes is not None:
         raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
-    utility.require_examples(len(predictive.x))
+    utility.require_examples(inputs.count(predictive.x))
     parts, first = [], 0
     for draws in predictive.blocks():  # (S, b, ..., K)
         last = first + draws.shape[1]

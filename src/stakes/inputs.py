@@ -5,7 +5,7 @@ positional arguments, a dict as keyword arguments. The output is a tensor of log
 ``output["logits"]``, as the models of Hugging Face do.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,15 +22,26 @@ def tensors_of(x: Inputs) -> list[Tensor]:
 
 
 def count(x: Inputs) -> int:
-    """How many inputs there are; an error if the tensors do not agree, or if there are none."""
-    sizes = {len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else 0 for tensor in tensors_of(x)}
+    """How many inputs there are; an error if it is none, or if ``x`` is not what inputs are."""
+    if isinstance(x, Tensor):
+        sizes = {len(x) if x.ndim else 0}
+    elif isinstance(x, tuple | Mapping):
+        sizes = {len(each) if isinstance(each, Tensor) and each.ndim else 0 for each in tensors_of(x)}
+    else:
+        sizes = set()
     if len(sizes) != 1 or 0 in sizes:
-        shapes = [tuple(getattr(tensor, "shape", ())) for tensor in tensors_of(x)]
         raise StakesError(
-            "expected inputs as a tensor, or a tuple or dict of tensors, with the same batch on axis 0 and at least "
-            f"one row, but got {shapes}"
+            "expected inputs as one tensor, or a tuple or dict of tensors, with one batch on axis 0 of all and at "
+            f"least one row, but got {_described(x)}: pass tensors only, a row of each for every input"
         )
     return sizes.pop()
+
+
+def require_tensor(x: Inputs, taker: str) -> Tensor:
+    """``x``, for those that take one tensor only."""
+    if not isinstance(x, Tensor):
+        raise StakesError(f"expected one tensor of inputs for {taker}, but got {_described(x)}")
+    return x
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], x: Inputs) -> Inputs:
@@ -47,6 +58,10 @@ def rows(x: Inputs, index: Tensor | slice) -> Inputs:
     return map_tensors(lambda tensor: tensor[index], x)
 
 
+def nbytes(x: Inputs) -> int:
+    return sum(tensor.nbytes for tensor in tensors_of(x))
+
+
 def split(x: Inputs, size: int) -> Iterator[Inputs]:
     """All of the inputs, ``size`` at a time."""
     total = count(x)
@@ -54,29 +69,59 @@ def split(x: Inputs, size: int) -> Iterator[Inputs]:
         yield x if size >= total else rows(x, slice(first, first + size))
 
 
-def cast(x: Inputs, device: torch.device, dtype: torch.dtype) -> Inputs:
-    """The inputs on ``device``, floating-point ones in ``dtype``."""
+def cat(parts: Sequence[Inputs]) -> Inputs:
+    """Inputs of one kind, one after the other."""
+    tensors = iter([torch.cat(same) for same in zip(*map(tensors_of, parts), strict=True)])
+    return map_tensors(lambda _: next(tensors), parts[0])
+
+
+def cast(x: Inputs, device: torch.device, dtype: torch.dtype | None = None) -> Inputs:
+    """The inputs on ``device``, floating-point ones in ``dtype`` if one is given."""
     return map_tensors(lambda tensor: tensor.to(device, dtype if tensor.is_floating_point() else None), x)
 
 
 def signature(x: Inputs) -> Hashable:
     """What inputs of one kind have in common: names, shapes without the batch, and types."""
-    kinds = tuple((tensor.shape[1:], tensor.dtype) for tensor in tensors_of(x))
-    return (tuple(x) if isinstance(x, Mapping) else isinstance(x, Tensor), kinds)
+    if isinstance(x, Tensor):
+        return x.shape[1:], x.dtype
+    return tuple(x) if isinstance(x, Mapping) else (), tuple(map(signature, tensors_of(x)))
 
 
-def call(network: nn.Module, x: Inputs) -> Tensor:
-    """``(B, C, ...)``: the logits of the network."""
-    output = network(x) if isinstance(x, Tensor) else network(**x) if isinstance(x, Mapping) else network(*x)
-    return logits_of(output)
+def call(network: nn.Module, x: Inputs, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+    """``(B, C, ...)``: the logits of the network, with ``weights`` in place of its own if they are given."""
+    args: tuple[Any, ...] = (x,)
+    kwargs: dict[str, Any] = {}
+    if not isinstance(x, Tensor):
+        count(x)
+        args, kwargs = ((), dict(x)) if isinstance(x, Mapping) else (x, {})
+    if weights is None:
+        return logits_of(network(*args, **kwargs))
+    return logits_of(torch.func.functional_call(network, dict(weights), args, kwargs))
 
 
 def logits_of(output: Any) -> Tensor:
     """The logits in what a network returned."""
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    if isinstance(output, Tensor):
+        return output
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if not isinstance(logits, Tensor):
         raise StakesError(
             "expected the network to return a tensor of logits, or a dict or object with `logits`, but it returned "
-            f"{type(output).__name__}: wrap it in a module that returns the logits alone"
+            f"a {type(output).__name__}: wrap it in a module that returns the logits alone"
         )
     return logits
+
+
+def _described(x: Any) -> str:
+    """The shapes of tensors, and the types of what is none."""
+    if isinstance(x, Tensor):
+        return str(tuple(x.shape))
+    if isinstance(x, tuple):
+        return f"({', '.join(map(_described_entry, x))})"
+    if isinstance(x, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_described_entry(value)}' for key, value in x.items())}}}"
+    return f"a {type(x).__name__}"
+
+
+def _described_entry(value: Any) -> str:
+    return _described(value) if isinstance(value, Tensor) else f"a {type(value).__name__}"

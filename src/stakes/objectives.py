@@ -18,7 +18,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from stakes import inputs
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.likelihoods import CLASS_AXIS
 from stakes.outcomes import Outcomes
 from stakes.posteriors.base import Posterior
@@ -36,7 +38,7 @@ class Objective(ABC):
     def __call__(
         self,
         posterior: Posterior,
-        x: Tensor,
+        x: Inputs,
         labels: Tensor,
         *,
         index: Tensor | None = None,
@@ -49,7 +51,7 @@ class Objective(ABC):
         return losses.mean()
 
     @abstractmethod
-    def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
         """``(B, ...)`` the loss of each label."""
 
     def fresh(self) -> Self:
@@ -62,7 +64,7 @@ class Objective(ABC):
         vars(copied).update(inner)
         return copied
 
-    def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
         return
 
@@ -77,7 +79,7 @@ class Objective(ABC):
 class Standard(Objective):
     """The negative log-likelihood of the labels as they were observed."""
 
-    def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
         return -posterior.likelihood.log_prob(posterior.outputs(x), labels).mean(0)
 
 
@@ -95,7 +97,7 @@ class Weighted(Objective):
         """A class weighs what a mistake about it costs: `TableUtility.class_weights`."""
         return cls(utility.class_weights)
 
-    def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
         outputs = posterior.outputs(x)
         if outputs.shape[CLASS_AXIS] != len(self.class_weights):
             raise StakesError(
@@ -154,7 +156,7 @@ class LossCalibrated(Objective):
         # By example: the decisions of the last refresh, or the running mean of the predictive.
         self._memory: Tensor | None = None
 
-    def losses(self, posterior: Posterior, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
         outputs = posterior.outputs(x)  # (S, B, C, ...)
         outcomes = posterior.likelihood.outcomes(outputs)
         losses = -posterior.likelihood.log_prob(outputs, labels, outcomes).mean(0)  # (B, ...)
@@ -169,7 +171,7 @@ class LossCalibrated(Objective):
         copied._memory, copied._steps = None, 0
         return copied
 
-    def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         if self.refresh != "epoch" or self.weight == 0:
             return
         for index, x in batches:
@@ -190,7 +192,7 @@ class LossCalibrated(Objective):
         return self.weight * self._steps / self.warmup if self.warmup else self.weight
 
     @torch.no_grad()
-    def _decisions(self, posterior: Posterior, x: Tensor, outcomes: Outcomes, index: Tensor | None) -> Tensor:
+    def _decisions(self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         """(B, ...) the decision for each example of the batch."""
         if self.refresh == "step":
             return self._best(posterior.mixture(x, self.samples), index)
@@ -198,7 +200,7 @@ class LossCalibrated(Objective):
         if self.refresh == "epoch":
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
-            return self._memory[index.to(self._memory.device)].to(x.device, torch.int64)
+            return self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device, torch.int64)
         if outcomes.values is not None:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
         return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index)), index)

@@ -10,7 +10,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from stakes import inputs
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 
 # Sampling works in blocks whose draws stay in the processor's cache: of inputs, with all their draws,
 CACHE_BYTES = 4 * 2**20
@@ -133,22 +135,22 @@ class Predictor(ABC):
     classes: int | None = None  # of the outcomes, where that is known
 
     @abstractmethod
-    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+    def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         """``(last - first, B, ..., K)``: the draws from ``first`` up to ``last``."""
 
-    def draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
+    def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
         """``(size, B, ..., K)`` some draws after the others; fewer in the last block."""
-        x = x.to(self.device)
+        x = inputs.cast(x, self.device)
         for first in range(0, self.samples, size):
             yield self.outcomes(x, first, min(first + size, self.samples))
 
-    def footprint(self, x: Tensor) -> Footprint:
+    def footprint(self, x: Inputs) -> Footprint:
         """What one input takes, by which blocks are cut."""
-        return Footprint(x[:1].nbytes, self.outcomes(x[:1], 0, 1).weights.nbytes)
+        row = inputs.rows(x, slice(1))
+        return Footprint(inputs.nbytes(row), self.outcomes(row, 0, 1).weights.nbytes)
 
-    def __call__(self, x: Tensor, memory: int = MEMORY_BYTES) -> "Predictive":
-        if x.ndim < 1 or len(x) == 0:
-            raise StakesError(f"expected inputs with a batch axis and at least one row, but got {tuple(x.shape)}")
+    def __call__(self, x: Inputs, memory: int = MEMORY_BYTES) -> "Predictive":
+        inputs.count(x)
         return Predictive(self, x, memory)
 
     def spec(self) -> dict[str, Any]:
@@ -172,7 +174,7 @@ class Predictive:
     """The outcomes of some inputs, not yet computed: it is asked for blocks, or for the mean."""
 
     predictor: Predictor
-    x: Tensor
+    x: Inputs
     memory: int = MEMORY_BYTES
 
     @property
@@ -183,7 +185,7 @@ class Predictive:
     def blocks(self) -> Iterator[Outcomes]:
         """``(S, b, ..., K)`` all draws, for one block of inputs after the other."""
         rows, size = self._block_shape()
-        for x in torch.split(self.x, rows):
+        for x in inputs.split(self.x, rows):
             draws = list(self.predictor.draw_blocks(x, size))
             yield draws[0] if len(draws) == 1 else Outcomes.cat(draws)
 
@@ -200,7 +202,7 @@ class Predictive:
         """``(B, ..., K)`` the mixture over draws; that of classes is accumulated without keeping the draws."""
         rows, size = self._block_shape()
         parts = []
-        for x in torch.split(self.x, rows):
+        for x in inputs.split(self.x, rows):
             blocks = self.predictor.draw_blocks(x, size)
             first = next(blocks)
             if first.values is not None:
@@ -218,14 +220,14 @@ class Predictive:
 
     def _block_shape(self) -> tuple[int, int]:
         """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
-        shared, per_draw = (2 * size for size in self.predictor.footprint(self.x[:8]))
+        shared, per_draw = (2 * size for size in self.predictor.footprint(inputs.rows(self.x, slice(8))))
         cache = min(self.memory, CACHE_BYTES)
         # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
         most = self.memory // (shared + self.samples * per_draw)
         rows = min(most, cache // (self.samples * per_draw))
         if rows >= ENOUGH_INPUTS:
             return rows, self.samples
-        rows = min(most, cache // per_draw, ENOUGH_INPUTS, len(self.x))
+        rows = min(most, cache // per_draw, ENOUGH_INPUTS, inputs.count(self.x))
         size = cache // (rows * per_draw) if rows > 0 else self.memory // per_draw
         parts = -(-self.samples // max(1, size))
         return max(1, rows), -(-self.samples // parts)

@@ -12,13 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from stakes import calibration, predictors  # noqa: F401 (calibrated predictors are registered)
 from stakes._io.files import atomic, read_json, write_json
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.outcomes import Predictor
 from stakes.tables.encode import TableEncoder
 from stakes.utility import TableUtility, Utility
@@ -50,7 +51,7 @@ class SavedModel:
             if width is not None and actual is not None and actual != width:
                 raise StakesError(f"expected a predictor with {width} {side}, but it has {actual}")
 
-    def decide(self, x: Tensor) -> Decisions:
+    def decide(self, x: Inputs) -> Decisions:
         """Decisions for encoded inputs."""
         return decide(self.predictor(x), self.utility)
 

@@ -4,15 +4,16 @@ import copy
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from stakes import seeds
+from stakes import inputs, seeds
 from stakes.errors import StakesError, StakesWarning
+from stakes.inputs import Inputs
 from stakes.likelihoods import Categorical, Likelihood
 from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
@@ -31,6 +32,9 @@ class Posterior(nn.Module, ABC):
 
     Used in two ways: `outputs` with `kl` to train q, and `draw` to predict with it. A family that is registered,
     ``@families.register("name")``, can be asked for by its name and saved.
+
+    ``x`` is one tensor, or a tuple or dict of tensors with the batch on axis 0 of each, which the network gets as
+    positional or keyword arguments. It returns a tensor of logits, or a dict or object with ``logits``.
     """
 
     network: nn.Module  # of the architecture that a saved model is built from again
@@ -62,33 +66,33 @@ class Posterior(nn.Module, ABC):
             raise StakesError(f"unknown settings for the posterior {spec['family']!r}: {error}") from None
 
     @abstractmethod
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         """``(S, B, C, ...)`` network outputs, differentiable, with fresh randomness for every example."""
 
-    def log_probs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def log_probs(self, x: Inputs, samples: int = 1) -> Tensor:
         """``(S, B, ..., C)`` log p(outcome) of `outputs`."""
         return self.likelihood.outcomes(self.outputs(x, samples)).log_weights
 
-    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         """As `outputs`, but a draw may be shared by all the examples, where that is cheaper."""
         return self.outputs(x, samples)
 
     @torch.no_grad()
-    def mixture(self, x: Tensor, samples: int) -> Outcomes:
+    def mixture(self, x: Inputs, samples: int) -> Outcomes:
         """``(B, ..., K)`` the mixture of fresh draws in eval mode: what decisions during training are taken from."""
         with evaluating(self):
             outcomes = self.likelihood.outcomes(self.shared_outputs(x, samples))
         # By way of logarithms: these are the probabilities whose logarithms training sees.
         return Outcomes(outcomes.log_weights.exp().mean(0)) if outcomes.values is None else outcomes.mixture()
 
-    def check(self, x: Tensor) -> None:
+    def check(self, x: Inputs) -> None:
         """Refuse a network that could be trained on such inputs, but not drawn from; `fit` asks before it starts."""
 
     @abstractmethod
     def kl(self) -> Tensor:
         """KL(q || prior) in nats for the whole network; divide it by the number of examples."""
 
-    def finish(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    def finish(self, batches: Iterable[tuple[Inputs, Tensor]]) -> None:
         """A step after training, on batches ``(x, labels)`` of the training examples: a Laplace fit, say."""
 
     @abstractmethod
@@ -117,12 +121,11 @@ class Draws(Predictor):
     dtype: torch.dtype = torch.float32  # of the weights, to which inputs are cast
 
     @abstractmethod
-    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
+    def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         """``(last - first, B, C, ...)``: the network outputs of the draws from ``first`` up to ``last``."""
 
-    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
-        x = x.to(self.dtype) if x.is_floating_point() else x
-        return self.likelihood.outcomes(self.outputs(x, first, last))
+    def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
+        return self.likelihood.outcomes(self.outputs(inputs.cast(x, self.device, self.dtype), first, last))
 
 
 class Plan(NamedTuple):
@@ -146,8 +149,8 @@ class FrozenDraws(Draws):
         self.likelihood = copy.deepcopy(likelihood).eval()
         self._network, self._seed = network, seed
         self._over_draws = OverDraws(network)
-        self._plans: dict[tuple[torch.Size, torch.dtype], Plan] = {}
-        self.checked: set[tuple[torch.Size, torch.dtype]] = set()  # inputs for which randomness was looked for
+        self._plans: dict[Hashable, Plan] = {}
+        self.checked: set[Hashable] = set()  # signatures of inputs for which randomness was looked for
         self._lock = threading.RLock()  # around a probe, and where weights are put into the network
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,16 +161,16 @@ class FrozenDraws(Draws):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock())
 
-    def footprint(self, x: Tensor) -> Footprint:
+    def footprint(self, x: Inputs) -> Footprint:
         return self._plan(x).footprint
 
     @abstractmethod
-    def _probe(self, x: Tensor, check: bool) -> Probe:
+    def _probe(self, x: Inputs, check: bool) -> Probe:
         """Probe the network, and refuse what draws cannot be made of."""
 
-    def _plan(self, x: Tensor) -> Plan:
-        x = x.to(self.device, self.dtype if x.is_floating_point() else None)
-        key = x.shape[1:], x.dtype
+    def _plan(self, x: Inputs) -> Plan:
+        x = inputs.cast(x, self.device, self.dtype)
+        key = inputs.signature(x)
         plan = self._plans.get(key)
         if plan is None:
             with self._lock:
@@ -212,15 +215,15 @@ class OverDraws:
             )
         return results
 
-    def repeat(self, network: nn.Module, x: Tensor, samples: int) -> Tensor:
+    def repeat(self, network: nn.Module, x: Inputs, samples: int) -> Tensor:
         """``network(x)`` with fresh randomness ``samples`` times, stacked."""
         if samples == 1:
-            return network(x).unsqueeze(0)  # type: ignore[no-any-return]
+            return inputs.call(network, x).unsqueeze(0)
         # Statistics that a pass updates (of batch norm, say) have to be updated by each.
         updates = any(part.training and any(True for _ in part.buffers(recurse=False)) for part in network.modules())
         if updates:
-            return torch.stack([network(x) for _ in range(samples)])
-        return self(lambda _: network(x), {"draw": torch.empty(samples)})
+            return torch.stack([inputs.call(network, x) for _ in range(samples)])
+        return self(lambda _: inputs.call(network, x), {"draw": torch.empty(samples)})
 
 
 # In the messages of vmap for what it cannot do. Errors of a network that say the same come again one by one.

@@ -6,13 +6,15 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stakes import inputs
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.balance import fresh_masks, group_size
@@ -55,29 +57,30 @@ class MCDropout(Posterior):
         self._over_draws = OverDraws(network)
         self._group = group_size(rates)
         self._stacked = StackedLayers.of(network)
-        self._layouts: dict[tuple[torch.Size, torch.dtype], Mapping[str, MaskLayout] | None] = {}
-        self._checked: set[tuple[torch.Size, torch.dtype]] = set()
+        self._layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = {}
+        self._checked: set[Hashable] = set()
 
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         require_samples(samples)
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
 
-    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
         layouts = self._layouts_for(x)
         if layouts is None:
             return self.outputs(x, samples)
+        rows, device = inputs.count(x), inputs.tensors_of(x)[0].device
         masks = {
-            key: fresh_masks(layout.p, self._group, layout.shape, samples, x.device) for key, layout in layouts.items()
+            key: fresh_masks(layout.p, self._group, layout.shape, samples, device) for key, layout in layouts.items()
         }
-        if self._stacked is not None and x.ndim == 2:
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return self._stacked(x, masks)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(masks, layouts, len(x))):
-                return self.network(x)  # type: ignore[no-any-return]
+            with active(ActiveMasks(masks, layouts, rows)):
+                return inputs.call(self.network, x)
 
         with taking_masks(self.network):
             return self._over_draws(one, masks)
@@ -91,19 +94,20 @@ class MCDropout(Posterior):
         draws.checked = self._checked
         return draws
 
-    def check(self, x: Tensor) -> None:
+    def check(self, x: Inputs) -> None:
         self.draw(1, seed=0).footprint(x)
 
     def settings(self) -> dict[str, Any]:
         return {"lengthscale": self.lengthscale}
 
-    def _layouts_for(self, x: Tensor) -> Mapping[str, MaskLayout] | None:
+    def _layouts_for(self, x: Inputs) -> Mapping[str, MaskLayout] | None:
         """Of masks that all examples of such inputs can share; None where that cannot be told."""
-        key = x.shape[1:], x.dtype
+        key = inputs.signature(x)
         if key not in self._layouts:
             try:
                 network = frozen(blank(self.network))
-                row = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=weight_like(network).device)
+                device = weight_like(network).device
+                row = inputs.map_tensors(lambda tensor: torch.zeros_like(tensor[:1], device=device), x)
                 self._layouts[key] = layouts_without_values(network, row)
             except Exception:  # it needs values: masks for each example are always right
                 self._layouts[key] = None
@@ -111,7 +115,12 @@ class MCDropout(Posterior):
 
 
 class DropoutDraws(FrozenDraws):
-    """Each draw is one thinned network: a mask for each call of a dropout layer, shared by all inputs."""
+    """Each draw is one thinned network: a mask for each call of a dropout layer, shared by all inputs of one shape.
+
+    Inputs of another shape have other masks. Where each batch is padded to its own longest sentence, a draw of a
+    sentence is thus another one in a batch of another length: as random, but not the same. For the same answer in any
+    batch, pad to one length.
+    """
 
     _network: FusedNetwork
 
@@ -121,23 +130,23 @@ class DropoutDraws(FrozenDraws):
         self._stacked = StackedLayers.of_layers(self._network.layers or [], names={})
 
     @torch.no_grad()
-    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
-        plan = self._plan(x)
+    def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
+        plan, rows = self._plan(x), inputs.count(x)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(masks, plan.layouts, len(x))):
-                return self._network(x)  # type: ignore[no-any-return]
+            with active(ActiveMasks(masks, plan.layouts, rows)):
+                return inputs.call(self._network, x)
 
         masks = plan.masks(first, last)
-        if self._stacked is not None and x.ndim == 2:
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return self._stacked(x, masks)
         return self._network.with_layout_fallback(lambda: self._over_draws(one, masks))
 
-    def draw_blocks(self, x: Tensor, size: int) -> Iterator[Outcomes]:
+    def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
         with reusing_prefixes():
             yield from super().draw_blocks(x, size)
 
-    def _probe(self, x: Tensor, check: bool) -> Probe:
+    def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         shown.refuse_randomness()
         if not shown.layouts:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stakes import seeds
+from stakes import inputs, seeds
 from stakes.errors import StakesError, StakesWarning, listing
+from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
@@ -81,10 +82,10 @@ class Ensemble(Posterior):
     def build(cls, make_network: Callable[[], nn.Module], likelihood: Likelihood, seed: int, **settings: Any) -> Self:
         return cls.of(make_network, settings.pop("members", DEFAULT_MEMBERS), seed, likelihood, **settings)
 
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         """All the members, whatever ``samples`` is: each has to learn from each batch."""
         require_samples(samples)
-        return torch.stack([member(x) for member in self.members])
+        return torch.stack([inputs.call(member, x) for member in self.members])
 
     def kl(self) -> Tensor:
         return squared_norm(weight_matrices(self.members)) / (2 * self.prior_sd**2 * len(self.members))
@@ -128,21 +129,21 @@ class EnsembleDraws(FrozenDraws):
         self._stacked = StackedLayers.of_layers(self._network.layers or [], names)
 
     @torch.no_grad()
-    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
+    def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         self._plan(x)
         if self._members is not None:
-            return torch.stack([member(x) for member in self._members[first:last]])
+            return torch.stack([inputs.call(member, x) for member in self._members[first:last]])
         state = {key: value[first:last] for key, value in self._state.items()}
-        if self._stacked is not None and x.ndim == 2:
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return self._stacked(x, state)
 
         def one(state: Mapping[str, Tensor]) -> Tensor:
-            return torch.func.functional_call(self._network, dict(state), (x,))  # type: ignore[no-any-return]
+            return inputs.call(self._network, x, state)
 
         with self._lock:
             return self._over_draws(one, state)
 
-    def _probe(self, x: Tensor, check: bool) -> Probe:
+    def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
         shown._replace(random_in_training=[]).refuse_randomness()
         if shown.random_in_training:

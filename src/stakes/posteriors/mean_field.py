@@ -9,7 +9,7 @@ the weights, its signs flipped at random for each example, so that all positions
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,9 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import parametrize
 
+from stakes import inputs
 from stakes.errors import StakesError, listing
+from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_size
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, swap_layers
@@ -58,19 +60,19 @@ class MeanField(Posterior):
                 f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
             )
         self._over_draws = OverDraws(network)
-        self._checked: set[tuple[torch.Size, torch.dtype]] = set()
+        self._checked: set[Hashable] = set()
 
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         require_samples(samples)
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
 
-    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         """In pairs of draws with opposite noise, as in `draw`."""
         require_samples(samples)
         pairs = -(-samples // PAIR)
         with _mirrored_noise(self.network):
-            outputs = self.outputs(torch.cat([x, x]), pairs)  # (pairs, 2 B, C, ...)
+            outputs = self.outputs(inputs.cat([x, x]), pairs)  # (pairs, 2 B, C, ...)
         return torch.cat(outputs.chunk(PAIR, 1))[:samples]
 
     def kl(self) -> Tensor:
@@ -83,7 +85,7 @@ class MeanField(Posterior):
         draws.checked = self._checked
         return draws
 
-    def check(self, x: Tensor) -> None:
+    def check(self, x: Inputs) -> None:
         self.draw(1, seed=0).footprint(x)
 
     def settings(self) -> dict[str, Any]:
@@ -107,21 +109,20 @@ class MeanFieldDraws(FrozenDraws):
         self._stacked = StackedLayers.of(self._network)
 
     @torch.no_grad()
-    def outputs(self, x: Tensor, first: int, last: int) -> Tensor:
-        plan = self._plan(x)
+    def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
+        plan, rows = self._plan(x), inputs.count(x)
         tensors = {**self._weights(first, last), **plan.masks(first, last)}
-        if self._stacked is not None and x.ndim == 2:
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return self._stacked(x, tensors)
 
         def one(draw: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(draw, plan.layouts, len(x))):
-                weights = {key: draw[key] for key in self._gaussians}
-                return functional_call(self._network, weights, (x,))  # type: ignore[no-any-return]
+            with active(ActiveMasks(draw, plan.layouts, rows)):
+                return inputs.call(self._network, x, {key: draw[key] for key in self._gaussians})
 
         with self._lock:
             return self._over_draws(one, tensors)
 
-    def _probe(self, x: Tensor, check: bool) -> Probe:
+    def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
         shown.refuse_randomness()
         layers = {key.rpartition(".")[0] for key in self._gaussians}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stakes import likelihoods
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.networks.mlp import MLP
 from stakes.outcomes import MEMORY_BYTES, Footprint, Outcomes, Predictive, Predictor
 from stakes.posteriors.base import Draws, Posterior, require_samples
@@ -41,13 +42,13 @@ class SampledPosterior(Predictor):
     def device(self) -> torch.device:  # type: ignore[override]
         return self.draws.device
 
-    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+    def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         return self.draws.outcomes(x, first, last)
 
-    def footprint(self, x: Tensor) -> Footprint:
+    def footprint(self, x: Inputs) -> Footprint:
         return self.draws.footprint(x)
 
-    def __call__(self, x: Tensor, memory: int = MEMORY_BYTES) -> Predictive:
+    def __call__(self, x: Inputs, memory: int = MEMORY_BYTES) -> Predictive:
         return self.draws(x, memory)
 
     def double(self) -> Self:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
+from stakes.inputs import Inputs, require_tensor
 from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.seeds import derive
 from stakes.training.examples import TensorExamples
@@ -70,11 +71,15 @@ class BoostedTrees(Predictor):
         )
         held_out: dict[str, Any] = {}
         if validation is not None:
-            held_out = {"X_val": validation.x.double().numpy(), "y_val": validation.labels.numpy()}
+            held_out = {
+                "X_val": require_tensor(validation.x, "boosted trees").double().numpy(),
+                "y_val": validation.labels.numpy(),
+            }
             held_out |= {"sample_weight_val": None if validation.weights is None else validation.weights.numpy()}
-        x, weights = train.x.double().numpy(), None if train.weights is None else train.weights.numpy()
+        x = require_tensor(train.x, "boosted trees").double().numpy()
+        weights = None if train.weights is None else train.weights.numpy()
         model.fit(x, train.labels.numpy(), weights, **held_out)
-        trees = cls(_arrays(model, known), train.x.shape[1])
+        trees = cls(_arrays(model, known), x.shape[1])
         error = np.abs(trees.probs(x)[:, known.numpy()] - model.predict_proba(x)).max()
         if not error <= TOLERANCE:
             raise StakesError(
@@ -122,12 +127,13 @@ class BoostedTrees(Predictor):
                         reached.append((child, part))
         return scores
 
-    def outcomes(self, x: Tensor, first: int, last: int) -> Outcomes:
+    def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
+        x = require_tensor(x, "boosted trees")
         probs = torch.from_numpy(self.probs(x.double().numpy()))
         probs = probs if x.dtype == torch.float64 else probs.float()  # inputs may be integers, or of half precision
         return Outcomes(probs.expand(last - first, -1, -1))
 
-    def footprint(self, x: Tensor) -> Footprint:
+    def footprint(self, x: Inputs) -> Footprint:
         """Blocks of many rows, however wide: there is a fixed cost for each node."""
         return Footprint(1, 2**21 // BLOCK_ROWS)
 

@@ -11,6 +11,7 @@ import numpy as np
 from stakes import seeds
 from stakes.decisions import decide
 from stakes.errors import StakesError, listing
+from stakes.inputs import require_tensor
 from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
 from stakes.networks import mlp
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
@@ -110,7 +111,8 @@ class NetworkModel(Model):
     def train(
         self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
     ) -> tuple[Predictor, dict[str, Any]]:
-        posterior = self.posterior(recipe, problem.train.x.shape[1], len(problem.utility.outcomes), seed)
+        features = require_tensor(problem.train.x, "a table").shape[1]
+        posterior = self.posterior(recipe, features, len(problem.utility.outcomes), seed)
         history = fit(
             posterior,
             self.objective(problem.utility),

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from stakes import seeds
+from stakes import inputs, seeds
 from stakes._io.parallel import one_thread
 from stakes.decisions import decide
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.objectives import Objective
-from stakes.posteriors.base import Posterior
+from stakes.posteriors.base import Posterior, weight_like
 from stakes.training._checkpoint import Checkpoint, ModelState
 from stakes.training.config import Epoch, Training
 from stakes.training.examples import Examples
@@ -116,21 +117,21 @@ class TrainingLoop:
             self.fabric.backward(loss, scale)
             self._stepper.step()
             self._stepper.zero_grad()
-            total.add_(loss.detach(), alpha=len(x))
-            count += len(x)
+            total.add_(loss.detach(), alpha=len(labels))
+            count += len(labels)
         self._share_buffers()
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
 
-    def _loss(self, x: Tensor, labels: Tensor, positions: Tensor, weights: Tensor | None) -> Tensor:
+    def _loss(self, x: Inputs, labels: Tensor, positions: Tensor, weights: Tensor | None) -> Tensor:
         try:
             return self._forward(x, labels, positions, weights)  # type: ignore[no-any-return]
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
             raise StakesError(
-                f"batch norm needs more than one value of each channel in a batch, but a batch has {len(x)} example: "
-                "train with a batch_size of 2 or more"
+                "batch norm needs more than one value of each channel in a batch, but a batch has "
+                f"{len(labels)} example: train with a batch_size of 2 or more"
             ) from None
 
     def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
@@ -168,9 +169,9 @@ class TrainingLoop:
             for buffer, first in zip(buffers, self.fabric.broadcast([each.cpu() for each in buffers]), strict=True):
                 buffer.copy_(first)
 
-    def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Inputs]]:
         for batch in self.examples.batches(order, self.examples.block(self.batch_size)):
-            yield batch.positions, _in_precision_of(self._losses.posterior, self.fabric.to_device(batch.x))
+            yield batch.positions, _as_weights(batch.x, self._losses.posterior)
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,9 @@ class _Batches:
     device: torch.device
     batch_size: int
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         for batch in self.model.examples.in_order(self.batch_size):
-            yield _in_precision_of(self.model.posterior, batch.x.to(self.device)), batch.labels.to(self.device)
+            yield _as_weights(batch.x, self.model.posterior), batch.labels.to(self.device)
 
 
 def score(
@@ -223,16 +224,16 @@ class _BatchLoss(nn.Module):
         self.objective = objective
         self.labels = len(examples)
 
-    def forward(self, x: Tensor, labels: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
+    def forward(self, x: Inputs, labels: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
         loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
         # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
         return loss + self.posterior.kl() / (self.labels * labels[0].numel())
 
 
-def _in_precision_of(posterior: Posterior, x: Tensor) -> Tensor:
-    """Inputs in the precision of the weights: Fabric may have changed it, and converts only what goes into training."""
-    weight = next(posterior.parameters(), x)
-    return x.to(weight.dtype) if x.is_floating_point() else x
+def _as_weights(x: Inputs, posterior: Posterior) -> Inputs:
+    """Inputs on the device and in the precision of the weights: Fabric converts only what goes into training."""
+    weight = weight_like(posterior)
+    return inputs.cast(x, weight.device, weight.dtype)
 
 
 def _is_small(posterior: Posterior, device: torch.device) -> bool:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from stakes import inputs
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 
 IN_MEMORY_BLOCK = 2048  # examples
 IN_MEMORY_NUMBERS = 2**21  # numbers in them, so that a block of images is smaller than one of rows
@@ -16,7 +18,7 @@ IN_MEMORY_NUMBERS = 2**21  # numbers in them, so that a block of images is small
 
 class Batch(NamedTuple):
     positions: Tensor  # (B,) of the examples in the set
-    x: Tensor  # (B, ...)
+    x: Inputs  # (B, ...)
     labels: Tensor  # (B, ...) integers
     weights: Tensor | None  # (B,)
 
@@ -41,22 +43,26 @@ class Examples(ABC):
 
 
 class TensorExamples(Examples):
-    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example."""
+    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example.
 
-    def __init__(self, x: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
-        if len(x) != len(labels) or len(x) == 0:
-            raise StakesError(f"expected a label for each of at least one example, but got {len(x)} and {len(labels)}")
+    ``x`` is one tensor, or a tuple or dict of tensors: ``({"input_ids": ids, "attention_mask": mask}, labels)``.
+    """
+
+    def __init__(self, x: Inputs, labels: Tensor, weights: Tensor | None = None) -> None:
+        count = inputs.count(x)
+        if count != len(labels):
+            raise StakesError(f"expected a label for each example, but got {count} examples and {len(labels)} labels")
         if labels.dtype != torch.int64 and not labels.is_floating_point():
             raise StakesError(
                 f"expected labels as int64 class numbers, or as floating-point amounts, but got {labels.dtype}: "
                 "use labels.long()"
             )
-        if weights is not None and weights.shape != (len(x),):
-            raise StakesError(f"expected a weight for each of {len(x)} examples, but got {tuple(weights.shape)}")
+        if weights is not None and weights.shape != (count,):
+            raise StakesError(f"expected a weight for each of {count} examples, but got {tuple(weights.shape)}")
         self.x, self.labels, self.weights = x, labels, weights
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.labels)
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
         for index in torch.split(order, size):
@@ -68,13 +74,14 @@ class TensorExamples(Examples):
             yield Batch(rows, *self._at(part))
 
     def block(self, batch_size: int) -> int:
-        return max(batch_size, min(IN_MEMORY_BLOCK, IN_MEMORY_NUMBERS // self.x[0].numel()))
+        numbers = sum(tensor[0].numel() for tensor in inputs.tensors_of(self.x))
+        return max(batch_size, min(IN_MEMORY_BLOCK, IN_MEMORY_NUMBERS // numbers))
 
     def subset(self, rows: Tensor) -> "TensorExamples":
         return TensorExamples(*self._at(rows))
 
-    def _at(self, rows: Tensor | slice) -> tuple[Tensor, Tensor, Tensor | None]:
-        return self.x[rows], self.labels[rows], None if self.weights is None else self.weights[rows]
+    def _at(self, rows: Tensor | slice) -> tuple[Inputs, Tensor, Tensor | None]:
+        return inputs.rows(self.x, rows), self.labels[rows], None if self.weights is None else self.weights[rows]
 
 
 class DatasetExamples(Examples):
@@ -103,14 +110,15 @@ class DatasetExamples(Examples):
             generator=generator,
         )
         for index, (x, labels) in zip(chunks, loader, strict=True):
-            yield Batch(index, x, labels, None)
+            # PyTorch collates tuples to lists.
+            yield Batch(index, tuple(x) if isinstance(x, list) else x, labels, None)
 
 
-Data = Examples | Dataset[Any] | tuple[Tensor, ...]
+Data = Examples | Dataset[Any] | tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor | None]
 
 
 def as_examples(data: Data) -> Examples:
-    """Examples from examples, from a pair (or triple) of tensors, or from a dataset."""
+    """Examples from examples, from a pair (or triple) of inputs, labels and weights, or from a dataset."""
     if isinstance(data, Examples):
         return data
     return TensorExamples(*data) if isinstance(data, tuple) else DatasetExamples(data)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from stakes import seeds
+from stakes import inputs, seeds
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.objectives import Objective
 from stakes.posteriors.base import Draws, Posterior
 from stakes.training._checkpoint import ModelState
@@ -68,8 +69,9 @@ class StackedExamples(Examples):
     def __init__(self, sets: Sequence[TensorExamples], orders: Sequence[Tensor]) -> None:
         if len({len(one) for one in sets}) != 1 or any(one.weights is not None for one in sets):
             raise StakesError("expected as many examples, without weights, for every model that is trained together")
-        shared = all(one.x is sets[0].x for one in sets)
-        self._x = sets[0].x if shared else torch.cat([one.x for one in sets])
+        xs = [inputs.require_tensor(one.x, "models that are trained together") for one in sets]
+        shared = all(x is xs[0] for x in xs)
+        self._x = xs[0] if shared else torch.cat(xs)
         self._labels = torch.cat([one.labels for one in sets])
         self._orders = torch.stack(list(orders))  # (K, N)
         self._starts = torch.arange(len(sets)).unsqueeze(1) * len(sets[0])  # of each model's rows
@@ -101,10 +103,10 @@ class Stack(Posterior):
             for name, tensor in [*_Template(member).named_parameters(), *_Template(member).named_buffers()]:
                 tensor.data = views[name].data[index]
 
-    def outputs(self, x: Tensor, samples: int = 1) -> Tensor:
+    def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         return self._each(lambda member, x: _rows_last(member.outputs(x, samples)), x, x_axis=1, out_axis=3)
 
-    def shared_outputs(self, x: Tensor, samples: int) -> Tensor:
+    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         return self._each(lambda member, x: _rows_last(member.shared_outputs(x, samples)), x, x_axis=1, out_axis=3)
 
     def kl(self) -> Tensor:
@@ -116,7 +118,7 @@ class Stack(Posterior):
     def settings(self) -> dict[str, Any]:
         return {"members": [member.settings() for member in self.members]}
 
-    def _each(self, run: Callable[[Posterior, Tensor], Tensor], x: Tensor, x_axis: int, out_axis: int) -> Tensor:
+    def _each(self, run: Callable[[Posterior, Tensor], Tensor], x: Inputs, x_axis: int, out_axis: int) -> Tensor:
         """``run`` of every member and its slice of ``x``."""
         (template,) = self._template
         if template.training != self.training:
@@ -126,6 +128,7 @@ class Stack(Posterior):
         def of_one(own_state: dict[str, Tensor], own_x: Tensor) -> Tensor:
             return torch.func.functional_call(template, own_state, (run, own_x))  # type: ignore[no-any-return]
 
+        x = inputs.require_tensor(x, "models that are trained together")
         return torch.func.vmap(of_one, (0, x_axis), out_axis, randomness="different")(state, x)
 
 

@@ -14,7 +14,7 @@ convolutions get their channels last in memory, which CPUs prefer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +48,8 @@ class FusedNetwork(nn.Module):
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.network(x)  # type: ignore[no-any-return]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.network(*args, **kwargs)
 
     @property
     def layers(self) -> Sequence[nn.Module] | None:

@@ -13,7 +13,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from stakes import inputs
 from stakes.errors import StakesError, listing
+from stakes.inputs import Inputs
 from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, MaskLayout, active
 
@@ -43,23 +45,24 @@ class Probe(NamedTuple):
             )
 
 
-def probe(network: nn.Module, x: Tensor, all_random: bool = False, check: bool = True) -> Probe:
-    """Pass copies of ``x[:1]`` through a copy of ``network``; if that is much to compute, on the meta device.
+def probe(network: nn.Module, x: Inputs, all_random: bool = False, check: bool = True) -> Probe:
+    """Pass copies of the first of ``x`` through a copy of ``network``; if that is much to compute, on the meta device.
 
     ``all_random`` says that the draws differ from the first layer on; without ``check``, randomness is not looked for.
     """
-    if not _is_small(network, x[:1]):
+    row = inputs.rows(x, slice(1))
+    if not _is_small(network, *inputs.tensors_of(row)):
         try:
-            row = torch.empty_like(x[:1], device="meta")
-            return _probe(blank(network, "meta"), row, all_random, check, network, x)
+            blank_row = inputs.map_tensors(lambda tensor: torch.empty_like(tensor, device="meta"), row)
+            return _probe(blank(network, "meta"), blank_row, all_random, check, network, x)
         except Exception:  # it needs values, or its device; an error of its own comes again below
             pass
-    return _probe(copy.deepcopy(network), x[:1], all_random, check, network, x)
+    return _probe(copy.deepcopy(network), row, all_random, check, network, x)
 
 
-def layouts_without_values(network: nn.Module, row: Tensor) -> dict[str, MaskLayout] | None:
+def layouts_without_values(network: nn.Module, row: Inputs) -> dict[str, MaskLayout] | None:
     """The layouts of a frozen network's masks, if shapes alone tell them."""
-    layouts, folded = _layouts(*(_record(network, torch.cat([row] * rows)) for rows in (2, 3)))
+    layouts, folded = _layouts(*(_record(network, inputs.cat([row] * rows)) for rows in (2, 3)))
     return None if folded else layouts
 
 
@@ -73,28 +76,28 @@ def blank(network: nn.Module, device: str | None = None) -> nn.Module:
     return copy.deepcopy(network, known)
 
 
-def _is_small(network: nn.Module, *inputs: Tensor) -> bool:
+def _is_small(network: nn.Module, *tensors: Tensor) -> bool:
     """Whether it is quicker to compute than to look up on the meta device how it would be computed."""
     weights = sum(parameter.numel() for parameter in network.parameters())
-    return weights <= SMALL_NETWORK and all(x.numel() <= SMALL_INPUT for x in inputs)
+    return weights <= SMALL_NETWORK and all(tensor.numel() <= SMALL_INPUT for tensor in tensors)
 
 
-def _probe(network: nn.Module, row: Tensor, all_random: bool, check: bool, original: nn.Module, x: Tensor) -> Probe:
-    two, three = (_watch(network, torch.cat([row] * rows), all_random) for rows in (2, 3))
+def _probe(network: nn.Module, row: Inputs, all_random: bool, check: bool, original: nn.Module, x: Inputs) -> Probe:
+    two, three = (_watch(network, inputs.cat([row] * rows), all_random) for rows in (2, 3))
     layouts, folded = _layouts(two.calls, three.calls)
     if folded:
         layouts |= _unfolded(copy.deepcopy(original), x, {key: (two.calls[key], axis) for key, axis in folded.items()})
     layouts = {key: layouts[key] for key in two.calls}
     random, random_in_training = two.random, []
     if check:
-        _refuse_changes_in_place(original, x[:1], two.calls, layouts)
-        random += _changes(network, torch.cat([row, row]))
+        _refuse_changes_in_place(original, inputs.rows(x, slice(1)), two.calls, layouts)
+        random += _changes(network, inputs.cat([row, row]))
         for module in network.modules():
             module.training = not isinstance(module, _NormBase)
-        trained = _watch(network, torch.cat([row, row]))
+        trained = _watch(network, inputs.cat([row, row]))
         others = sorted({key.rpartition("/")[0] for key in trained.calls.keys() ^ two.calls.keys()})
         random_in_training = [*trained.random, *(f"dropout layer {name!r} called in one mode only" for name in others)]
-        random_in_training += _changes(network, torch.cat([row, row]))
+        random_in_training += _changes(network, inputs.cat([row, row]))
     sizes = {name: (shape, three.inputs.get(name, torch.Size())) for name, shape in two.inputs.items()}
     not_first = [name for name, (first, second) in sizes.items() if not _batch_is_first(first, second)]
     return Probe(two.footprint, layouts, random, random_in_training, two.module_calls, not_first)
@@ -104,15 +107,15 @@ def _batch_is_first(two: torch.Size, three: torch.Size) -> bool:
     return (two[:1], three[:1], two[1:]) == ((2,), (3,), three[1:])
 
 
-def _changes(network: nn.Module, x: Tensor) -> list[str]:
+def _changes(network: nn.Module, x: Inputs) -> list[str]:
     """What differs between passes of the same input: randomness of generators that nobody can watch."""
     steps, outputs = set(), []
     for _ in range(PASSES):
         recorder = _Recorder()
         with torch.no_grad(), active(recorder), _RandomOperations() as operations:
-            outputs.append(network(x))
+            outputs.append(inputs.call(network, x))
         steps.add((*recorder.calls, *operations.names))
-    same = all(not isinstance(out, Tensor) or out.is_meta or _is_equal(out, outputs[0]) for out in outputs)
+    same = all(out.is_meta or _is_equal(out, outputs[0]) for out in outputs)
     return [] if same and len(steps) == 1 else ["results that differ from pass to pass"]
 
 
@@ -121,18 +124,19 @@ def _is_equal(first: Tensor, second: Tensor) -> bool:
 
 
 def _refuse_changes_in_place(
-    network: nn.Module, row: Tensor, calls: Mapping[str, "_Call"], layouts: Mapping[str, MaskLayout]
+    network: nn.Module, row: Inputs, calls: Mapping[str, "_Call"], layouts: Mapping[str, MaskLayout]
 ) -> None:
     """A dropout layer with ``inplace=True`` changes its input in training, but not in a draw: others may see it."""
     in_place = [call.layer for call in calls.values() if getattr(call.layer.layer, "inplace", False)]
     if not in_place:
         return
     network = copy.deepcopy(network)
-    kept = {key: torch.ones(layout.shape, dtype=torch.uint8, device=row.device) for key, layout in layouts.items()}
+    device = inputs.tensors_of(row)[0].device
+    kept = {key: torch.ones(layout.shape, dtype=torch.uint8, device=device) for key, layout in layouts.items()}
     outputs = []
     for source in (ActiveMasks(kept, layouts, 1), _InPlace(ActiveMasks(kept, layouts, 1))):
         with torch.no_grad(), active(source):
-            outputs.append(network(row.clone()))
+            outputs.append(inputs.call(network, inputs.map_tensors(torch.clone, row)))
     if not _is_equal(*outputs):
         raise StakesError(
             f"the dropout layer {in_place[0].name!r} works in place on a tensor that the network uses elsewhere, which "
@@ -181,38 +185,39 @@ class _Recorder:
         self.calls[key] = _Call(layer, x.shape, x.clone() if key in self._keep else None)
 
 
-def _record(network: nn.Module, x: Tensor, keep: Collection[str] = ()) -> dict[str, _Call]:
+def _record(network: nn.Module, x: Inputs, keep: Collection[str] = ()) -> dict[str, _Call]:
     """Pass ``x`` through ``network``, and return the calls of its dropout layers."""
     recorder = _Recorder(keep)
     with torch.no_grad(), active(recorder):
-        network(x)
+        inputs.call(network, x)
     return recorder.calls
 
 
-def _watch(network: nn.Module, x: Tensor, all_random: bool = False) -> _Pass:
+def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
     """Pass ``x`` through ``network``, and watch what its layers do."""
-    before, after = [x[:1].nbytes], [1]
+    rows = inputs.count(x)
+    before, after = [inputs.nbytes(x) // rows], [1]
     operations, recorder = _RandomOperations(), _Recorder()
     module_calls: Counter[str] = Counter()
     shapes: dict[str, torch.Size] = {}
 
-    def enter(name: str, module: nn.Module, inputs: Any) -> None:
+    def enter(name: str, module: nn.Module, args: Any) -> None:
         operations.where.append(name)
         module_calls[name] += 1
-        if inputs and isinstance(inputs[0], Tensor):
-            shapes.setdefault(name, inputs[0].shape)
+        if args and isinstance(args[0], Tensor):
+            shapes.setdefault(name, args[0].shape)
 
-    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
         operations.where.pop()
         sizes = after if all_random or recorder.calls else before
-        sizes.extend([output.nbytes // len(x)] if isinstance(output, Tensor) else [])
+        sizes.extend([output.nbytes // rows] if isinstance(output, Tensor) else [])
 
     with ExitStack() as stack:
         for name, module in network.named_modules():
             stack.callback(module.register_forward_pre_hook(partial(enter, name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
         with torch.no_grad(), active(recorder), operations:
-            network(x)
+            inputs.call(network, x)
     return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen), module_calls, shapes)
 
 
@@ -275,12 +280,12 @@ def _layouts(two: Mapping[str, _Call], three: Mapping[str, _Call]) -> tuple[dict
     return layouts, folded
 
 
-def _unfolded(network: nn.Module, x: Tensor, calls: Mapping[str, tuple[_Call, int]]) -> dict[str, MaskLayout]:
+def _unfolded(network: nn.Module, x: Inputs, calls: Mapping[str, tuple[_Call, int]]) -> dict[str, MaskLayout]:
     """Find the batch in axes of size ``outer * B * inner``, by which entries follow the second of two inputs."""
-    passes = []
-    for pair in (x[:1], x[:1]), (x[:1], _another(x)):
+    passes, row = [], inputs.rows(x, slice(1))
+    for pair in (row, row), (row, _another(x)):
         try:
-            recorded = _record(network, torch.cat(pair), keep=calls)
+            recorded = _record(network, inputs.cat(pair), keep=calls)
         except Exception as error:  # an input with noise need not be one that the network takes
             ((layer, shape, _), _), *_ = calls.values()
             raise _unclear(
@@ -299,15 +304,19 @@ def _unfolded(network: nn.Module, x: Tensor, calls: Mapping[str, tuple[_Call, in
     return layouts
 
 
-def _another(x: Tensor) -> Tensor:
+def _another(x: Inputs) -> Inputs:
     """An input that is not the first: one of the others, which is sure to be valid, or one with noise."""
-    others = (x != x[:1]).flatten(1).any(1).nonzero().flatten().tolist()
-    if others:
-        return x[others[0] : others[0] + 1]
-    if x.is_floating_point():
-        noise = torch.randn(x[:1].shape, generator=torch.Generator().manual_seed(0)).to(x)
-        return x[:1] + noise * (1 + x[:1].abs())
-    return x[:1].roll(1, -1)
+    differs = [(tensor != tensor[:1]).reshape(len(tensor), -1).any(1) for tensor in inputs.tensors_of(x)]
+    others = torch.stack(differs).any(0).nonzero().flatten().tolist()
+    return inputs.rows(x, slice(others[0], others[0] + 1)) if others else inputs.map_tensors(_with_noise, x)
+
+
+def _with_noise(x: Tensor) -> Tensor:
+    row = x[:1]
+    if not x.is_floating_point():
+        return row.roll(1, -1)
+    noise = torch.randn(row.shape, generator=torch.Generator().manual_seed(0)).to(x)
+    return row + noise * (1 + row.abs())
 
 
 def _unclear(layer: FrozenDropout, reason: str) -> StakesError:
