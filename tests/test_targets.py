@@ -36,6 +36,7 @@ from stakes.evaluation import metrics
 from stakes.likelihoods import Likelihood, from_spec
 from stakes.training._loop import _BatchLoss, score
 from stakes.training.examples import Batch, Examples, TensorExamples
+from stakes.training.stacked import Stack
 
 CLASSES = 3
 UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0], [20, 20, 20]], outcomes=["a", "b", "c"])
@@ -276,6 +277,12 @@ def test_ignore_index_is_an_integer(wrong: object) -> None:
 def test_a_spec_says_only_what_is_set(likelihood: Likelihood, spec: dict) -> None:
     assert likelihood.spec() == spec
     assert from_spec(json.loads(json.dumps(spec))).spec() == spec
+
+
+def test_models_that_ignore_labels_are_not_stacked() -> None:
+    members = [MCDropout(MLP(3, 2), Categorical(ignore_index=-100)) for _ in range(2)]
+    with pytest.raises(StakesError, match="one by one"):
+        Stack(members)
 
 
 # Weights of labels ---------------------------------------------------------------------------------
