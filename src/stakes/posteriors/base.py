@@ -19,6 +19,7 @@ from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.posteriors._export import export
 from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
 from stakes.posteriors._sampling.probe import Probe
+from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.registry import Registry
 
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
@@ -156,6 +157,7 @@ class FrozenDraws(Draws):
     """
 
     _weights: "Stacks"  # of families that sample weights
+    _stacked: StackedLayers | None = None  # of plain networks
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int, group: int = 1) -> None:
         self.samples, self.group = samples, group
@@ -202,6 +204,7 @@ class FrozenDraws(Draws):
         fixed._plans = {inputs.signature(x): plan._replace(masks=plan.masks.kept())}
         if "_weights" in vars(fixed):
             fixed._weights = fixed._weights.kept()
+        fixed._stacked = None  # it goes by the number of inputs, which a program cannot
         fixed._over_draws.one_by_one |= one_by_one
         return fixed
 

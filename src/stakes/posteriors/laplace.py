@@ -45,6 +45,7 @@ from stakes.posteriors._last_layer import (
 from stakes.posteriors._sampling.balance import PAIR
 from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
 from stakes.posteriors._sampling.probe import Probe, probe
+from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
     FrozenDraws,
     Posterior,
@@ -206,12 +207,16 @@ class LaplaceDraws(FrozenDraws):
         super().__init__(without_dropout(network), likelihood, samples, seed, PAIR)
         self._gaussian = gaussian
         self._weights = Stacks(self._sample, samples)
+        self._stacked = StackedLayers.of(self._network)
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         self._plan(x)
+        draws = self._weights(first, last)
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return self._stacked(x, draws)
         with self._lock:
-            return self._over_draws(lambda weights: inputs.call(self._network, x, weights), self._weights(first, last))
+            return self._over_draws(lambda weights: inputs.call(self._network, x, weights), draws)
 
     def _move(self) -> None:
         self._gaussian = self._gaussian.to(self.device, self.dtype)
