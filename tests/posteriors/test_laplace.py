@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stakes import (
     MLP,
+    Bernoulli,
+    Categorical,
     DecisionClassifier,
     Laplace,
     LossCalibrated,
@@ -98,6 +100,38 @@ def test_of_a_one_by_one_convolution_it_is_the_inverse_of_the_exact_hessian() ->
 
     flat = torch.cat([net[-1].weight.flatten(1), net[-1].bias[:, None]], 1).detach().flatten()
     torch.testing.assert_close(covariance(posterior), torch.autograd.functional.hessian(loss, flat).inverse())
+
+
+@pytest.mark.parametrize("labels", [1, 4])
+def test_of_logits_for_yes_and_no_it_is_the_inverse_of_the_exact_hessian(labels: int) -> None:
+    """One label, or several that are decided on one by one."""
+    torch.manual_seed(0)
+    net, x = nn.Linear(3, labels).double(), torch.randn(20, 3).double()
+    y = torch.randint(2, (20, labels) if labels > 1 else (20,))
+    posterior = Laplace(net, Bernoulli(labels if labels > 1 else None))
+    posterior.finish([(x, y)])
+
+    def loss(flat: Tensor) -> Tensor:
+        weights = flat.view(labels, 4)
+        outputs = x @ weights[:, :3].T + weights[:, 3]
+        target = y.view(20, labels).double()
+        entropy = nn.functional.binary_cross_entropy_with_logits(outputs, target, reduction="sum")
+        return entropy + flat.square().sum() / 2
+
+    flat = torch.cat([net.weight, net.bias[:, None]], 1).detach().flatten()
+    torch.testing.assert_close(covariance(posterior), torch.autograd.functional.hessian(loss, flat).inverse())
+
+
+def test_ignored_labels_do_not_count() -> None:
+    (x, y), net = data(20), network()
+    some, marked = Laplace(net), Laplace(net, Categorical(ignore_index=255))
+    some.finish([(x[:12], y[:12])])
+    marked.finish([(x, y.index_fill(0, torch.arange(12, 20), 255))])
+    torch.testing.assert_close(covariance(marked), covariance(some))
+    few, all_rows = (Laplace(net, Categorical(ignore_index=255), structure="kron") for _ in range(2))
+    few.finish([(x[:12], y[:12])])
+    all_rows.finish([(x, y.index_fill(0, torch.arange(12, 20), 255))])
+    torch.testing.assert_close(few.get_buffer("sd"), all_rows.get_buffer("sd"))
 
 
 def numerical_jacobians(net: nn.Module, x: Tensor) -> np.ndarray[Any, Any]:
@@ -313,6 +347,35 @@ def test_it_runs_by_name_from_the_estimator() -> None:
     assert (model.decide(x).margin_error > 0).any()
 
 
+class Words(nn.Module):
+    """Called with two tensors, and with an output that holds its logits, as the models of Hugging Face."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.hidden, self.head = nn.Embedding(10, 4), nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        h = (self.embed(input_ids) * attention_mask.unsqueeze(-1)).mean(1)
+        return {"logits": self.head(self.hidden(h).tanh())}
+
+
+@pytest.mark.parametrize("weights", ["last", "all"])
+def test_a_network_with_several_inputs_and_logits(weights: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = {"input_ids": torch.randint(10, (12, 6)), "attention_mask": torch.randint(2, (12, 6))}
+    posterior = Laplace(Words(), weights=weights)
+    posterior.finish([(x, torch.arange(12) % 3)])
+    model = SavedModel(SampledPosterior(posterior, samples=100), COSTS)
+    assert (model.predictor(x).mean_probs() - posterior.network(**x)["logits"].softmax(1)).abs().max() < 0.2
+    draws = posterior.draw(3, seed=0)
+    assert (draws(x).probs().std(0) > 0).all()
+    torch.testing.assert_close(draws(x, memory=1).probs(), draws(x).probs())
+    model.save(tmp_path / "model")
+    assert torch.equal(
+        SavedModel.load(tmp_path / "model", network=Words()).predictor(x).probs(), model.predictor(x).probs()
+    )
+
+
 class TwoHeads(nn.Module):
     """The layer that comes last is registered first."""
 
@@ -372,6 +435,19 @@ def tied() -> nn.Module:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     net[2].weight = net[0].weight
     return net
+
+
+def test_tied_weights_are_one_in_a_draw() -> None:
+    x, y = data(20, dtype=torch.float32)
+    posterior = Laplace(tied(), weights="all")
+    posterior.finish([(x, y)])
+    draws = posterior.draw(2, seed=0)
+    weights = draws._weights(0, 2)
+    for draw in range(2):
+        net = tied()
+        for name, parameter in net.named_parameters():
+            parameter.data = weights[name][draw]
+        torch.testing.assert_close(draws.outputs(x, draw, draw + 1)[0], net(x).detach())
 
 
 @pytest.mark.parametrize(

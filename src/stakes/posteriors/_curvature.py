@@ -169,7 +169,7 @@ class Kron(Structure):
         raise StakesError("expected weights='last' with structure='kron', but got 'all': use 'full' or 'diag'")
 
     def add_linear(self, features: Tensor, hessians: Tensor) -> None:
-        features = features.double()
+        features = features[hessians.flatten(1).any(1)].double()  # of labels that count
         self.outer += hessians.sum(0).cpu()
         self.inner += (features.T @ features).cpu()
         self.count += len(features)
