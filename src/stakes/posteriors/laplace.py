@@ -5,8 +5,9 @@
 with J_n the Jacobian of the outputs for an example, and L_n the Hessian of its -log p(label) in the outputs, which is
 diag(p) - p p' for classes. For the last layer H is the exact Hessian; for all weights, its Gauss-Newton approximation.
 
-Written here, and not around laplace-torch, which works with torch 2.13 and judges this in the tests: its models are
-pickled, take one tensor and know two likelihoods, and it needs torchvision, which has no build for CPUs alone.
+Written here, and not around laplace-torch 0.3, which works with torch 2.13 and judges this in the tests: its likelihood
+is one of three names, where ours is any `Likelihood`. It also requires ten packages, of them torchvision, which as pip
+chose it did not load beside the CPU build of torch.
 """
 
 import math
