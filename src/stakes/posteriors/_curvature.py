@@ -20,7 +20,7 @@ from stakes.errors import StakesError, StakesWarning
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.posteriors._sampling.balance import antithetic_normal
-from stakes.posteriors.base import _without_performance_warnings
+from stakes.posteriors._sampling.over_draws import without_performance_warnings
 
 
 def output_hessians(likelihood: Likelihood, outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -54,7 +54,7 @@ def jacobians(network: nn.Module, x: Inputs) -> Tensor:
         return inputs.call(network, one, weights).squeeze(0)  # (C, ...)
 
     try:
-        with _without_performance_warnings():
+        with without_performance_warnings():
             parts = torch.func.vmap(torch.func.jacrev(outputs), (None, 0))(weights, x)  # {name: (B, C, ..., *shape)}
     except RuntimeError as error:
         raise StakesError(

@@ -16,8 +16,9 @@ from stakes.posteriors._curvature import Gaussian
 from stakes.posteriors._sampling.balance import PAIR
 from stakes.posteriors._sampling.fusion import FusedNetwork, is_just
 from stakes.posteriors._sampling.layers import without_dropout
+from stakes.posteriors._sampling.over_draws import Stacks
 from stakes.posteriors._sampling.probe import Probe, probe
-from stakes.posteriors.base import FrozenDraws, Stacks
+from stakes.posteriors.base import FrozenDraws
 
 
 def find_last_layer(network: nn.Module, name: str | None) -> str:

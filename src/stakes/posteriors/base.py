@@ -2,7 +2,6 @@
 
 import copy
 import threading
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,18 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from stakes import inputs, seeds
-from stakes.errors import StakesError, StakesWarning
+from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.likelihoods import Categorical, Likelihood
 from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.posteriors._export import export
 from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
+from stakes.posteriors._sampling.over_draws import OverDraws, Stacks
 from stakes.posteriors._sampling.probe import Probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.registry import Registry
 
-# Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
-KEPT_BYTES = 128 * 2**20
 KNOWN_SHAPES = 8  # of inputs, whose masks are kept
 
 families: Registry["Posterior"] = Registry("posterior")
@@ -145,7 +143,7 @@ class Draws(Predictor):
 class Plan(NamedTuple):
     """How inputs of one shape are drawn for."""
 
-    masks: "Stacks"
+    masks: Stacks
     layouts: Mapping[str, MaskLayout]
     footprint: Footprint
 
@@ -156,7 +154,7 @@ class FrozenDraws(Draws):
     What it has to know of inputs is found by a probe, at the first input of each shape.
     """
 
-    _weights: "Stacks"  # of families that sample weights
+    _weights: Stacks  # of families that sample weights
     _stacked: StackedLayers | None = None  # of plain networks
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int, group: int = 1) -> None:
@@ -224,103 +222,6 @@ class FrozenDraws(Draws):
             plan = Plan(masks, shown.layouts, shown.footprint)
             self._plans = {**dict([*self._plans.items()][1 - KNOWN_SHAPES :]), key: plan}
         return plan
-
-
-class OverDraws:
-    """Runs a function for every draw: at once under `torch.func.vmap`, where whatever does not depend on the draw is
-    computed once; or, if vmap cannot run the network (in-place sums, control flow on values, recurrent layers),
-    one by one: slower, and the same answer.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        self.one_by_one = any(isinstance(part, nn.RNNBase) for part in network.modules())
-
-    def __call__(self, function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
-        """``function`` of every slice of ``stacked`` along its first axis, results stacked again."""
-        reason = ""
-        if not self.one_by_one:
-            try:
-                with _without_performance_warnings():
-                    return torch.func.vmap(function, randomness="different")(dict(stacked))
-            except RuntimeError as error:
-                reason = str(error)
-                if not any(sign in reason for sign in _VMAP_CANNOT):
-                    raise
-        count = len(next(iter(stacked.values())))
-        draws = [{key: value[s] for key, value in stacked.items()} for s in range(count)]
-        results = torch.stack([function(draw) for draw in draws])
-        if not self.one_by_one:
-            self.one_by_one = True
-            warnings.warn(
-                "draws are computed one by one, which is slower and gives the same answer: torch.func.vmap cannot run "
-                f"this network ({reason.splitlines()[0][:120]})",
-                StakesWarning,
-                stacklevel=3,
-            )
-        return results
-
-    def repeat(self, network: nn.Module, x: Inputs, samples: int) -> Tensor:
-        """``network(x)`` with fresh randomness ``samples`` times, stacked."""
-        if samples == 1:
-            return inputs.call(network, x).unsqueeze(0)
-        # Statistics that a pass updates (of batch norm, say) have to be updated by each.
-        updates = any(part.training and any(True for _ in part.buffers(recurse=False)) for part in network.modules())
-        if updates:
-            return torch.stack([inputs.call(network, x) for _ in range(samples)])
-        return self(lambda _: inputs.call(network, x), {"draw": torch.empty(samples)})
-
-
-# In the messages of vmap for what it cannot do. Errors of a network that say the same come again one by one.
-_VMAP_CANNOT = (
-    "vmap",
-    "Batching rule not implemented",
-    "got a batched tensor",
-    "doesn't match the broadcast shape",  # a sum in place
-    "Cannot access data pointer of Tensor that doesn't have storage",  # numpy(), tolist()
-    "view size is not compatible",
-    "Could not run 'aten::",  # sparse tensors
-    "BatchedTensorImpl",  # untyped_storage()
-)
-_counting = threading.Lock()
-_running = 0
-
-
-@contextmanager
-def _without_performance_warnings() -> Iterator[None]:
-    """Keep vmap from warning of operations that it loops over. The setting is the process's: the last thread out
-    restores it.
-    """
-    global _running
-    with _counting:
-        _running += 1
-        torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        with _counting:
-            _running -= 1
-            torch._C._functorch._set_vmap_fallback_warning_enabled(_running == 0)  # type: ignore[attr-defined]
-
-
-class Stacks:
-    """The random tensors of many draws, stacked: kept if they are small, made again if not."""
-
-    def __init__(self, make: Callable[[int, int], dict[str, Tensor]], samples: int) -> None:
-        self._make, self._samples = make, samples
-        size = sum(tensor.nbytes for tensor in make(0, 1).values())
-        self._kept = make(0, samples) if size * samples <= KEPT_BYTES else None
-
-    def kept(self) -> "Stacks":
-        """A copy that keeps them all, whatever their size."""
-        kept = copy.copy(self)
-        kept._kept = self(0, self._samples)
-        return kept
-
-    def __call__(self, first: int, last: int) -> dict[str, Tensor]:
-        """``{name: (last - first, ...)}``."""
-        if self._kept is None:
-            return self._make(first, last)
-        return {key: value[first:last] for key, value in self._kept.items()}
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from stakes.posteriors._sampling.balance import fresh_masks, group_size
 from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
-from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, MaskLayout, active, reusing_prefixes
+from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, reusing_prefixes
+from stakes.posteriors._sampling.over_draws import OverDraws
 from stakes.posteriors._sampling.probe import Probe, blank, layouts_without_values, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
     FrozenDraws,
-    OverDraws,
     Posterior,
     families,
     require_samples,
@@ -102,19 +102,14 @@ class MCDropout(Posterior):
         layouts = self._layouts_for(x)
         if layouts is None:
             return self.outputs(x, samples)
-        rows, device = inputs.count(x), inputs.tensors_of(x)[0].device
+        device = inputs.tensors_of(x)[0].device
         masks = {
             key: fresh_masks(layout.p, self._group, layout.shape, samples, device) for key, layout in layouts.items()
         }
         if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return self._stacked(x, masks)
-
-        def one(masks: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(masks, layouts, rows)):
-                return inputs.call(self.network, x)
-
         with taking_masks(self.network):
-            return self._over_draws(one, masks)
+            return self._over_draws.masked(self.network, x, masks, layouts)
 
     def kl(self) -> Tensor:
         return self.lengthscale**2 * self._keep / 2 * squared_norm(weight_matrices(self.network))
@@ -162,16 +157,13 @@ class DropoutDraws(FrozenDraws):
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
-        plan, rows = self._plan(x), inputs.count(x)
-
-        def one(masks: Mapping[str, Tensor]) -> Tensor:
-            with active(ActiveMasks(masks, plan.layouts, rows)):
-                return inputs.call(self._network, x)
-
+        plan = self._plan(x)
         masks = plan.masks(first, last)
         if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return self._stacked(x, masks)
-        return self._network.with_layout_fallback(lambda: self._over_draws(one, masks))
+        return self._network.with_layout_fallback(
+            lambda: self._over_draws.masked(self._network, x, masks, plan.layouts)
+        )
 
     def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
         with reusing_prefixes():

@@ -45,12 +45,12 @@ from stakes.posteriors._last_layer import (
 )
 from stakes.posteriors._sampling.balance import PAIR
 from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
+from stakes.posteriors._sampling.over_draws import Stacks
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
     FrozenDraws,
     Posterior,
-    Stacks,
     evaluating,
     families,
     require_samples,

@@ -28,9 +28,10 @@ from stakes.likelihoods import Likelihood
 from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_size
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, swap_layers
 from stakes.posteriors._sampling.masks import ActiveMasks, active
+from stakes.posteriors._sampling.over_draws import OverDraws, Stacks
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
-from stakes.posteriors.base import FrozenDraws, OverDraws, Posterior, Stacks, families, require_samples
+from stakes.posteriors.base import FrozenDraws, Posterior, families, require_samples
 
 _PLAIN = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d

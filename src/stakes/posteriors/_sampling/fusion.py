@@ -61,6 +61,12 @@ class FusedNetwork(nn.Module):
         forward = vars(self.network).get("forward")
         return forward.layers if isinstance(forward, _FusedForward) else None
 
+    @property
+    def has_prefix(self) -> bool:
+        """Whether a sequence begins with layers that are the same for all draws."""
+        forwards = [vars(module).get("forward") for module in self.network.modules()]
+        return any(isinstance(forward, _FusedForward) and forward.first > 0 for forward in forwards)
+
     def with_layout_fallback(self, run: Callable[[], _T]) -> _T:
         """The result of ``run``, which runs the network. If it counts on PyTorch's usual order in memory (by `view`),
         it gets that order back first.
@@ -93,11 +99,11 @@ class _FusedForward:
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.layers = layers
         random = [any(map(_may_be_random, layer.modules())) for layer in layers]
-        self._first = random.index(True) if True in random else len(layers)
+        self.first = random.index(True) if True in random else len(layers)  # that differs from draw to draw
 
     def __call__(self, x: Tensor) -> Tensor:
-        x = prefix(self, x, lambda x: _run(self.layers[: self._first], x)) if self._first else x
-        return _run(self.layers[self._first :], x)
+        x = prefix(self, x, lambda x: _run(self.layers[: self.first], x)) if self.first else x
+        return _run(self.layers[self.first :], x)
 
 
 def _may_be_random(layer: nn.Module) -> bool:

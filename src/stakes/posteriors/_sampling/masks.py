@@ -203,14 +203,20 @@ class FrozenDropout(nn.Module):
         return x if current is None else self.apply_mask(x, *current)
 
     def apply_mask(self, x: Tensor, layout: MaskLayout, mask: Tensor) -> Tensor:
-        if layout.axis is None:
+        """``mask`` is that of one draw; or has those of several, which are folded into the batch of ``x``."""
+        axis, several = layout.axis, mask.ndim > len(layout.shape)
+        if axis is None:
             return masked(self.layer, x, mask)
-        if layout.outer * layout.inner > 1:
-            unfolded = x.unflatten(layout.axis, (layout.outer, -1, layout.inner))  # type: ignore[no-untyped-call]
-            out = masked(self.layer, unfolded, mask.unsqueeze(layout.axis + 1))
-            return out.flatten(layout.axis, layout.axis + 2)
-        mask = mask.movedim(-1, 0) if layout.channels_last else mask
-        return masked(self.layer, x, mask.unsqueeze(layout.axis) if layout.axis > 0 else mask)
+        mask = mask.movedim(-1, -_IMAGE_AXES) if layout.channels_last else mask
+        alone = layout.outer * layout.inner == 1
+        if alone and not several:
+            return masked(self.layer, x, mask.unsqueeze(axis) if axis > 0 else mask)
+        mask = mask if several else mask.unsqueeze(0)
+        mask = mask.unsqueeze(axis + 1).unsqueeze(axis + 1) if alone else mask  # (S, ..., outer, inner, ...)
+        sizes = (layout.outer, len(mask), -1, layout.inner)
+        mask = mask.movedim(0, axis + 1).unsqueeze(axis + 2)  # (..., outer, S, 1, inner, ...)
+        unfolded = x.unflatten(axis, sizes)  # type: ignore[no-untyped-call]
+        return masked(self.layer, unfolded, mask).flatten(axis, axis + 3)
 
 
 class MaskedLinear(nn.Module):
@@ -228,7 +234,13 @@ class MaskedLinear(nn.Module):
         if current is None:
             return self.linear(x)  # type: ignore[no-any-return]
         layout, mask = current
-        fusible = x.ndim == 2 and layout.batch_first and not isinstance(self.dropout.layer, _ALPHA) and p < 1
+        fusible = (
+            x.ndim == 2
+            and mask.ndim == 1
+            and layout.batch_first
+            and not isinstance(self.dropout.layer, _ALPHA)
+            and p < 1
+        )
         if not fusible or torch.compiler.is_exporting():  # which cannot look into a Function
             return self.linear(self.dropout.apply_mask(x, layout, mask))  # type: ignore[no-any-return]
         bias = self.linear.bias
