@@ -1,15 +1,17 @@
 """The only training loop, for every posterior and every objective: one posterior, or a stack of them."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from stakes import inputs, seeds
 from stakes._io.parallel import one_thread
@@ -18,9 +20,9 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior, weight_like
-from stakes.training._checkpoint import Checkpoint, ModelState
-from stakes.training.config import Epoch, Training
-from stakes.training.examples import Examples
+from stakes.training._checkpoint import Checkpoint, ModelState, restored
+from stakes.training.config import Epoch, Step, Training
+from stakes.training.examples import Batch, Examples, Shard
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
@@ -44,10 +46,12 @@ class TrainingLoop:
         config: Training,
         seed: int,
         make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        make_scheduler: Callable[[Optimizer], LRScheduler] | None = None,
+        on_step: Callable[[Step], None] | None = None,
     ) -> None:
         self.fabric, self.examples, self.config, self.seed = fabric, examples, config, seed
         self.objective = objective.fresh()
-        self.batch_size = config.batch(len(examples))
+        self.batch_size = examples.batch_size or config.batch(len(examples))
         self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
         self.optimizer = (
             make_optimizer(self._parameters)
@@ -59,9 +63,13 @@ class TrainingLoop:
                 "expected an optimizer that takes one gradient for each step, but got LBFGS, which evaluates the loss "
                 "several times: use Adam or SGD"
             )
+        self._scheduler = make_scheduler(self.optimizer) if make_scheduler else None
+        self._check()
+        self.steps = 0  # taken so far
+        self._on_step = on_step if fabric.is_global_zero else None
         self._losses = _BatchLoss(posterior, self.objective, examples)
         self._has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in posterior.modules())
-        self._forward: nn.Module
+        self._forward: Any  # an nn.Module, or Fabric's
         self._stepper: Optimizer
         self._forward, self._stepper = fabric.setup(self._losses, self.optimizer)
 
@@ -69,9 +77,11 @@ class TrainingLoop:
         self, models: Sequence[ModelState], report: Callable[[Epoch], None], checkpoint: Checkpoint | None = None
     ) -> None:
         """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it."""
+        if len(models) > 1 and self.config.clip_norm is not None:
+            raise StakesError("clip_norm is for one network: the gradients of models trained together have no one norm")
         with one_thread() if _is_small(models[0].posterior, self.fabric.device) else nullcontext():
             with seeds.seeded(self.seed, "check"):  # for a dataset that draws random numbers
-                batch = next(models[0].examples.batches(torch.arange(min(2, len(self.examples))), 2))
+                batch = models[0].examples.first()
             models[0].posterior.check(self.fabric.to_device(batch.x))
             for number in range(len(models[0].history.epochs) + 1, self.config.epochs + 1):
                 learning = [model for model in models if not model.history.stalled(self.config.patience)]
@@ -85,45 +95,102 @@ class TrainingLoop:
                     due = checkpoint is not None and checkpoint.is_due()
                     epoch, due = self.fabric.broadcast((epoch, due))
                     model.add(epoch)
+                    due = due or (checkpoint is not None and self._is_last(model))
                     states = self._gather(self.objective.state_dict()) if due else []
                     try:
                         report(epoch)  # may step a scheduler, which changes the learning rates to be saved
                     finally:
                         if checkpoint is not None and due and self.fabric.is_global_zero:
-                            checkpoint.save(model, self.optimizer, states)
+                            checkpoint.save(model, self.optimizer, states, self.state())
             for model in models:
                 model.restore_best()
                 with seeds.seeded(model.seed, "finish"):
                     model.posterior.finish(_Batches(model, self.fabric.device, self.batch_size))
 
+    def state(self) -> dict[str, Any]:
+        """What has to be kept to go on after an interruption, beside the optimizer and the objective."""
+        return {"steps": self.steps, "scheduler": None if self._scheduler is None else self._scheduler.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from `state`; None: that of an earlier version of stakes, which had no schedulers."""
+        saved = state and state["scheduler"]
+        if (saved is None) != (self._scheduler is None):
+            raise StakesError("expected the scheduler that the checkpoint was written with: resume with the same one")
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(restored(saved, self._scheduler.state_dict()))
+        self.steps = state["steps"] if state else 0
+
     def _epoch(self, number: int, models: int) -> float:
         """One pass over the examples: the mean loss over all processes."""
-        if self.config.schedule != "constant":  # else the rates may follow a scheduler of the caller
-            for group in self.optimizer.param_groups:
-                group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(number - 1)
-        order = _shard(len(self.examples), self.fabric.global_rank, self.fabric.world_size)
-        self.objective.start_epoch(self._losses.posterior, self._inputs(order))
+        shard = Shard(self.seed, number, self.fabric.global_rank, self.fabric.world_size)
+        data = self.examples.epoch(shard, self.batch_size, alone=not self._has_batch_norm)
+        by_step, steps = self.config.schedule_by == "step", -(-(data.steps or 1) // self.config.accumulate)
+        if not by_step:
+            self._set_rates(number - 1)
+        self.objective.start_epoch(self._losses.posterior, self._inputs(data.positions))
         self._losses.train()
-        order = order[torch.randperm(len(order), generator=seeds.generator(self.seed, "order", number))]
-        if self._has_batch_norm and len(order) > 1 and len(order) % self.batch_size == 1:
-            order = order[:-1]  # batch norm has no variance in a last batch of one; another example in each epoch
         self._stepper.zero_grad()  # of gradients from elsewhere
         total, count = torch.zeros((), device=self.fabric.device), 0
+        batches = iter(data.batches)
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
-        for batch in self.examples.batches(order, self.batch_size):
-            positions, x, labels, weights = self.fabric.to_device(batch)
-            loss = self._loss(x, labels, positions, weights)
-            self.fabric.backward(loss, scale)
-            self._stepper.step()
-            self._stepper.zero_grad()
-            total.add_(loss.detach(), alpha=len(labels))
-            count += len(labels)
+        for step in itertools.count():
+            group = list(itertools.islice(batches, self.config.accumulate))
+            if not group:
+                break
+            if by_step:
+                self._set_rates(number - 1 + step / steps)
+            loss = self._backward(group, scale)
+            self._step(number, loss)
+            examples = sum(len(batch.labels) for batch in group)
+            total.add_(loss, alpha=examples)
+            count += examples
+        if self._scheduler is not None and not by_step:
+            self._scheduler.step()
         self._share_buffers()
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
 
-    def _loss(self, x: Inputs, labels: Tensor, positions: Tensor, weights: Tensor | None) -> Tensor:
+    def _set_rates(self, epoch: float) -> None:
+        if self.config.schedule != "constant":  # else the rates may follow a scheduler of the caller
+            for group in self.optimizer.param_groups:
+                group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(epoch)
+
+    def _backward(self, group: Sequence[Batch], scale: Tensor | None) -> Tensor:
+        """Compute the gradient of the loss of some batches as if they were one, and return that loss."""
+        if len(group) == 1:
+            positions, x, labels, weights = self.fabric.to_device(group[0])
+            loss = self._loss(x, labels, positions, weights)
+            self.fabric.backward(loss, scale)
+            return loss.detach()
+        sizes = [batch.labels.numel() for batch in group]
+        total = torch.zeros((), device=self.fabric.device)
+        for place, (batch, size) in enumerate(zip(group, sizes, strict=True), 1):
+            positions, x, labels, weights = self.fabric.to_device(batch)
+            with self.fabric.no_backward_sync(self._forward, enabled=place < len(group)):
+                loss = self._loss(x, labels, positions, weights)
+                share = torch.full_like(loss, size / sum(sizes))
+                self.fabric.backward(loss, share if scale is None else share * scale)
+            total = total + share * loss.detach()
+        return total
+
+    def _step(self, epoch: int, loss: Tensor) -> None:
+        """Take the step of the gradients that are there."""
+        norm = None
+        if self.config.clip_norm is not None:
+            norm = self.fabric.clip_gradients(
+                self._forward, self._stepper, max_norm=self.config.clip_norm, error_if_nonfinite=False
+            )
+        self._stepper.step()
+        self._stepper.zero_grad()
+        self.steps += 1
+        rate = self.optimizer.param_groups[0]["lr"]
+        if self._scheduler is not None and self.config.schedule_by == "step":
+            self._scheduler.step()
+        if self._on_step is not None:
+            self._on_step(Step(self.steps, epoch, float(loss), float(rate), None if norm is None else float(norm)))
+
+    def _loss(self, x: Inputs, labels: Tensor, positions: Tensor | None, weights: Tensor | None) -> Tensor:
         try:
             return self._forward(x, labels, positions, weights)  # type: ignore[no-any-return]
         except ValueError as error:
@@ -131,7 +198,7 @@ class TrainingLoop:
                 raise
             raise StakesError(
                 "batch norm needs more than one value of each channel in a batch, but a batch has "
-                f"{len(labels)} example: train with a batch_size of 2 or more"
+                f"{len(labels)} example: train with a batch_size of 2 or more, or with drop_last=True in a DataLoader"
             ) from None
 
     def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
@@ -169,9 +236,40 @@ class TrainingLoop:
             for buffer, first in zip(buffers, self.fabric.broadcast([each.cpu() for each in buffers]), strict=True):
                 buffer.copy_(first)
 
-    def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Inputs]]:
-        for batch in self.examples.batches(order, self.examples.block(self.batch_size)):
+    def _inputs(self, positions: Tensor | None) -> Iterator[tuple[Any, Inputs]]:
+        """``(index, x)`` of the examples of an epoch; of a pass over a stream, which has no index."""
+        examples, size = self.examples, self.examples.block(self.batch_size)
+        for batch in examples.in_order(size) if positions is None else examples.batches(positions, size):
             yield batch.positions, _as_weights(batch.x, self._losses.posterior)
+
+    def _is_last(self, model: ModelState) -> bool:
+        return len(model.history.epochs) == self.config.epochs or model.history.stalled(self.config.patience)
+
+    def _check(self) -> None:
+        """Refuse settings that do not go together."""
+        if self.objective.needs_index and not self.examples.indexed:
+            raise StakesError(
+                f"{type(self.objective).__name__} as it is set has to know which examples a batch holds, and those of "
+                'an IterableDataset have no index: use a map-style dataset, or refresh="step" with one utility for all'
+            )
+        own = self.examples.batch_size
+        if own is not None and self.config.batch_size not in (None, own):
+            raise StakesError(
+                f"expected the batch_size of the DataLoader, {own}, but got {self.config.batch_size} in the config: "
+                "leave it out there"
+            )
+        if isinstance(self._scheduler, ReduceLROnPlateau):
+            raise StakesError(
+                "expected a scheduler that follows the steps or epochs, but ReduceLROnPlateau follows a number: call "
+                "its step(epoch.nll) or step(epoch.utility) in a function given as progress="
+            )
+        if self._scheduler is not None and self.config.schedule != "constant":
+            raise StakesError(f"expected a scheduler, or schedule={self.config.schedule!r}, but got both")
+        if self.config.schedule != "constant" and self.config.schedule_by == "step" and not self.examples.indexed:
+            raise StakesError(
+                f"schedule={self.config.schedule!r} by step has to know the number of steps in an epoch, and an "
+                'IterableDataset does not say it: use schedule_by="epoch", or a scheduler of your own'
+            )
 
 
 @dataclass(frozen=True)
@@ -191,7 +289,8 @@ def score(
     posterior: Posterior, examples: Examples, utility: Utility, samples: int, seed: int, batch_size: int
 ) -> tuple[float, float | None]:
     """The mean utility of the optimal decisions, and the mean NLL of the observed labels, by example weight."""
-    utility.require_examples(len(examples))
+    if utility.per_example:
+        utility.require_examples(len(examples))
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
     total, mass = 0.0, 0.0
     nll: float | None = 0.0
@@ -224,7 +323,7 @@ class _BatchLoss(nn.Module):
         self.objective = objective
         self.labels = len(examples)
 
-    def forward(self, x: Inputs, labels: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
+    def forward(self, x: Inputs, labels: Tensor, index: Tensor | None, weights: Tensor | None) -> Tensor:
         loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
         # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
         return loss + self.posterior.kl() / (self.labels * labels[0].numel())
@@ -241,9 +340,3 @@ def _is_small(posterior: Posterior, device: torch.device) -> bool:
     sizes = [parameter.numel() for parameter in posterior.parameters()]
     dense = all(parameter.ndim <= 2 for parameter in posterior.parameters())
     return device.type == "cpu" and dense and sum(sizes) < SMALL_NETWORK
-
-
-def _shard(count: int, rank: int, world: int) -> Tensor:
-    """The positions that one process trains on: always the same, and equally many for each."""
-    per_process = -(-count // world)
-    return torch.arange(per_process * world)[rank::world] % count
