@@ -4,7 +4,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,8 @@ def fit(
     """
     if resume and checkpoint is None:
         raise StakesError("expected a file to resume from: pass checkpoint=")
-    run = _Run(
+    run = partial(
+        _train,
         objective=objective,
         train=as_examples(train, examples),
         validation=None if validation is None else as_examples(validation),
@@ -95,48 +97,42 @@ def fit(
     return launch(run, posterior, accelerator, devices, strategy, precision)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The arguments of `fit`, to be run in one process or in several."""
+def _train(
+    fabric: "OneCPU | Fabric",
+    posterior: Posterior,
+    *,
+    objective: Objective,
+    train: Examples,
+    validation: Examples | None,
+    utility: Utility | None,
+    config: Training,
+    seed: int,
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None,
+    scheduler: Callable[[Optimizer], LRScheduler] | None,
+    checkpoint: Path | None,
+    resume: bool,
+    progress: bool | Callable[[Epoch], None],
+    on_step: Callable[[Step], None] | None,
+    on_epoch: Callable[[Epoch], None] | None,
+) -> History:
+    """What each process of `fit` does."""
+    loop = TrainingLoop(fabric, posterior, objective, train, config, seed, optimizer, scheduler, on_step)
+    model = ModelState(posterior, train, validation, utility, seed, History(select=config.select))
+    settings = {**asdict(config), "seed": seed, "objective": type(objective).__name__, "examples": len(train)}
+    settings["posterior"] = {"family": type(posterior).__qualname__, **posterior.settings()}
+    settings["processes"] = fabric.world_size
+    file = None if checkpoint is None else Checkpoint(checkpoint, settings, config.checkpoint_seconds)
+    if resume and file is not None and file.path.exists():
+        loop.load_state(file.load(model, loop.optimizer, loop.objective, fabric.global_rank))
+    with _reporter(progress if callable(progress) or fabric.is_global_zero else False, config.epochs) as show:
 
-    objective: Objective
-    train: Examples
-    validation: Examples | None
-    utility: Utility | None
-    config: Training
-    seed: int
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None
-    scheduler: Callable[[Optimizer], LRScheduler] | None
-    checkpoint: Path | None
-    resume: bool
-    progress: bool | Callable[[Epoch], None]
-    on_step: Callable[[Step], None] | None
-    on_epoch: Callable[[Epoch], None] | None
+        def report(epoch: Epoch) -> None:
+            show(epoch)
+            if on_epoch is not None and fabric.is_global_zero:
+                on_epoch(epoch)
 
-    def __call__(self, fabric: "OneCPU | Fabric", posterior: Posterior) -> History:
-        config, seed = self.config, self.seed
-        loop = TrainingLoop(
-            fabric, posterior, self.objective, self.train, config, seed, self.optimizer, self.scheduler, self.on_step
-        )
-        history = History(select=config.select)
-        model = ModelState(posterior, self.train, self.validation, self.utility, seed, history)
-        settings = {**asdict(config), "seed": seed, "objective": type(self.objective).__name__}
-        settings["examples"] = len(self.train)
-        settings["posterior"] = {"family": type(posterior).__qualname__, **posterior.settings()}
-        settings["processes"] = fabric.world_size
-        file = None if self.checkpoint is None else Checkpoint(self.checkpoint, settings, config.checkpoint_seconds)
-        if self.resume and file is not None and file.path.exists():
-            loop.load_state(file.load(model, loop.optimizer, loop.objective, fabric.global_rank))
-        progress = self.progress if callable(self.progress) or fabric.is_global_zero else False
-        with _reporter(progress, config.epochs) as show:
-
-            def report(epoch: Epoch) -> None:
-                show(epoch)
-                if self.on_epoch is not None and fabric.is_global_zero:
-                    self.on_epoch(epoch)
-
-            loop.run([model], report, file)
-        return model.history
+        loop.run([model], report, file)
+    return model.history
 
 
 @contextmanager

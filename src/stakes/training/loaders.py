@@ -218,7 +218,7 @@ def as_batch(items: Any, positions: Tensor | None) -> Batch:
     if {count} != {len(each) for each in (labels, weights, positions) if each is not None}:
         raise StakesError(
             f"expected a label (and a weight) for each example of a batch, but got {count} inputs and {len(labels)} "
-            f"labels{'' if positions is None else f'  of {len(positions)} chosen'}: the collate_fn has to keep them all"
+            f"labels{'' if positions is None else f' of {len(positions)} chosen'}: the collate_fn has to keep them all"
         )
     return Batch(positions, x, labels, weights)
 
