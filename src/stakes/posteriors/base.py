@@ -33,6 +33,9 @@ class Posterior(nn.Module, ABC):
 
     Used in two ways: `outputs` with `kl` to train q, and `draw` to predict with it. A family that is registered,
     ``@families.register("name")``, can be asked for by its name and saved.
+
+    ``x`` is one tensor, or a tuple or dict of tensors with the batch on axis 0 of each, which the network gets as
+    positional or keyword arguments. It returns a tensor of logits, or a dict or object with ``logits``.
     """
 
     network: nn.Module  # of the architecture that a saved model is built from again

@@ -102,7 +102,12 @@ class MCDropout(Posterior):
 
 
 class DropoutDraws(FrozenDraws):
-    """Each draw is one thinned network: a mask for each call of a dropout layer, shared by all inputs."""
+    """Each draw is one thinned network: a mask for each call of a dropout layer, shared by all inputs of one shape.
+
+    Inputs of another shape have other masks. Where each batch is padded to its own longest sentence, a draw of a
+    sentence is thus another one in a batch of another length: as random, but not the same. For the same answer in any
+    batch, pad to one length.
+    """
 
     _network: FusedNetwork
 

@@ -78,7 +78,10 @@ class Examples(ABC):
 
 
 class TensorExamples(Examples):
-    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example or label."""
+    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example or label.
+
+    ``x`` is one tensor, or a tuple or dict of tensors: ``({"input_ids": ids, "attention_mask": mask}, labels)``.
+    """
 
     def __init__(self, x: Inputs, labels: Tensor, weights: Tensor | None = None) -> None:
         count = inputs.count(x)

@@ -171,6 +171,7 @@ class FrozenDropout(nn.Module):
     def __init__(self, name: str, layer: _DropoutNd) -> None:
         super().__init__()
         self.name, self.layer = name, layer
+        self.p = layer.p  # networks may read it, to call a function with it in training: a probe then sees that
 
     def next_mask(self, x: Tensor) -> tuple[MaskLayout, Tensor] | None:
         if _thread.source is None:

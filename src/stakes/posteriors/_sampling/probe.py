@@ -306,8 +306,8 @@ def _unfolded(network: nn.Module, x: Inputs, calls: Mapping[str, tuple[_Call, in
 
 def _another(x: Inputs) -> Inputs:
     """An input that is not the first: one of the others, which is sure to be valid, or one with noise."""
-    differs = torch.stack([(tensor != tensor[:1]).flatten(1).any(1) for tensor in inputs.tensors_of(x)]).any(0)
-    others = differs.nonzero().flatten().tolist()
+    differs = [(tensor != tensor[:1]).reshape(len(tensor), -1).any(1) for tensor in inputs.tensors_of(x)]
+    others = torch.stack(differs).any(0).nonzero().flatten().tolist()
     return inputs.rows(x, slice(others[0], others[0] + 1)) if others else inputs.map_tensors(_with_noise, x)
 
 
