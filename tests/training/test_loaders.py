@@ -11,8 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import (
-    BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, Sampler, Subset,
-    SubsetRandomSampler, TensorDataset, WeightedRandomSampler,
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
 )  # fmt: skip
 
 from stakes import MLP, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
@@ -92,7 +101,7 @@ def test_examples_are_known_by_their_index_in_the_dataset(workers: int, shuffle:
 class ByLength(Sampler[list[int]]):
     """Batches of sequences of about the same length, in another order each epoch."""
 
-    def __init__(self, lengths: list[int], size: int) -> None:
+    def __init__(self, lengths: tuple[int, ...], size: int) -> None:
         self.lengths, self.size, self.epochs = lengths, size, []
 
     def set_epoch(self, epoch: int) -> None:
@@ -111,7 +120,7 @@ class ByLength(Sampler[list[int]]):
 class Sentences(Dataset[dict[str, Tensor]]):
     """Sequences of the number of the example, of different lengths, as Hugging Face has them."""
 
-    lengths = [2 + number % 5 for number in range(N)]
+    lengths = tuple(2 + number % 5 for number in range(N))
 
     def __len__(self) -> int:
         return N
@@ -265,7 +274,7 @@ def test_inputs_of_several_tensors_come_from_tuples() -> None:
         (DataLoader([(torch.ones(3), 1)] * 4, batch_size=None), "expected a DataLoader with a batch_size"),
         (DataLoader([(torch.ones(3), 1)], batch_size=2, drop_last=True), "at least one batch .* drop_last=False"),
         (DataLoader([(torch.ones(3), 1)] * 4, batch_sampler=[["a"]]), "sampler of positions in the dataset, integers"),
-        (DataLoader([(torch.ones(3), 1)] * 4, batch_size=3), "batch_size of the DataLoader, 3, but got 2 in the config"),
+        (DataLoader([(torch.ones(3), 1)] * 4, batch_size=3), "batch_size of the DataLoader, 3, but got 2"),
         (object(), r"expected \(x, labels\), a Dataset or a DataLoader to train on, but got a object"),
     ],
 )  # fmt: skip
@@ -408,7 +417,7 @@ def test_a_stream_of_whole_batches_is_taken_as_it_is() -> None:
 
 
 def test_a_stream_without_a_length_is_refused() -> None:
-    with pytest.raises(StakesError, match="by which the KL is divided, but a Stream has no length: pass examples= to fit"):
+    with pytest.raises(StakesError, match="by which the KL is divided, but a Stream has no length"):
         seen(Stream())
     with pytest.raises(StakesError, match="at least one batch from the IterableDataset"):
         seen(Stream(0), examples=4)
@@ -473,7 +482,7 @@ def test_what_processes_cannot_share_is_refused() -> None:
     own_batches = DataLoader(data, batch_sampler=[[0, 1], [2, 3]])
     distributed = DataLoader(data, 4, sampler=DistributedSampler(data, num_replicas=2, rank=0))
     for loader in (own_batches, distributed):
-        with pytest.raises(StakesError, match="cannot share the batches of a batch_sampler.* or train with devices=1"):
+        with pytest.raises(StakesError, match=r"cannot share the batches of a batch_sampler.* or train with devices=1"):
             LoaderExamples(loader).epoch(Shard(0, 1, 0, 2), 4)
     with pytest.raises(StakesError, match="an IterableDataset cannot be shared by 2 processes"):
         as_examples(Sized()).epoch(Shard(0, 1, 0, 2), 4)

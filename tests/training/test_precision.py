@@ -5,7 +5,18 @@ import torch
 from torch import Tensor
 
 from stakes import (
-    MLP, Ensemble, LossCalibrated, MCDropout, MeanField, StakesError, Standard, Training, Utility, Weighted, decide, fit,
+    MLP,
+    Ensemble,
+    LossCalibrated,
+    MCDropout,
+    MeanField,
+    StakesError,
+    Standard,
+    Training,
+    Utility,
+    Weighted,
+    decide,
+    fit,
 )  # fmt: skip
 from stakes.objectives import Objective
 from stakes.posteriors import Posterior

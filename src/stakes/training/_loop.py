@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from stakes import inputs, seeds
 from stakes._io.parallel import one_thread
@@ -20,9 +18,10 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior, weight_like
-from stakes.training._checkpoint import Checkpoint, ModelState, restored
+from stakes.training._checkpoint import Checkpoint, ModelState
+from stakes.training._steps import MakeOptimizer, MakeScheduler, Steps
 from stakes.training.config import Epoch, Step, Training
-from stakes.training.examples import Batch, Examples, Shard
+from stakes.training.examples import Examples, Shard
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
@@ -45,33 +44,18 @@ class TrainingLoop:
         examples: Examples,
         config: Training,
         seed: int,
-        make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
-        make_scheduler: Callable[[Optimizer], LRScheduler] | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+        make_scheduler: MakeScheduler | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> None:
         self.fabric, self.examples, self.config, self.seed = fabric, examples, config, seed
         self.objective = objective.fresh()
-        self.batch_size = examples.batch_size or config.batch(len(examples))
-        self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
-        self.optimizer = (
-            make_optimizer(self._parameters)
-            if make_optimizer
-            else torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
-        )
-        if isinstance(self.optimizer, torch.optim.LBFGS):
-            raise StakesError(
-                "expected an optimizer that takes one gradient for each step, but got LBFGS, which evaluates the loss "
-                "several times: use Adam or SGD"
-            )
-        self._scheduler = make_scheduler(self.optimizer) if make_scheduler else None
         self._check()
-        self.steps = 0  # taken so far
-        self._on_step = on_step if fabric.is_global_zero else None
+        self.batch_size = examples.batch_size or config.batch(len(examples))
         self._losses = _BatchLoss(posterior, self.objective, examples)
+        self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
         self._has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in posterior.modules())
-        self._forward: Any  # an nn.Module, or Fabric's
-        self._stepper: Optimizer
-        self._forward, self._stepper = fabric.setup(self._losses, self.optimizer)
+        self.steps = Steps(fabric, self._losses, config, make_optimizer, make_scheduler, on_step)
 
     def run(
         self, models: Sequence[ModelState], report: Callable[[Epoch], None], checkpoint: Checkpoint | None = None
@@ -101,105 +85,32 @@ class TrainingLoop:
                         report(epoch)  # may step a scheduler, which changes the learning rates to be saved
                     finally:
                         if checkpoint is not None and due and self.fabric.is_global_zero:
-                            checkpoint.save(model, self.optimizer, states, self.state())
+                            checkpoint.save(model, self.steps.optimizer, states, self.steps.state())
             for model in models:
                 model.restore_best()
                 with seeds.seeded(model.seed, "finish"):
                     model.posterior.finish(_Batches(model, self.fabric.device, self.batch_size))
 
-    def state(self) -> dict[str, Any]:
-        """What has to be kept to go on after an interruption, beside the optimizer and the objective."""
-        return {"steps": self.steps, "scheduler": None if self._scheduler is None else self._scheduler.state_dict()}
-
-    def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from `state`; None: that of an earlier version of stakes, which had no schedulers."""
-        saved = state and state["scheduler"]
-        if (saved is None) != (self._scheduler is None):
-            raise StakesError("expected the scheduler that the checkpoint was written with: resume with the same one")
-        if self._scheduler is not None:
-            self._scheduler.load_state_dict(restored(saved, self._scheduler.state_dict()))
-        self.steps = state["steps"] if state else 0
-
     def _epoch(self, number: int, models: int) -> float:
         """One pass over the examples: the mean loss over all processes."""
         shard = Shard(self.seed, number, self.fabric.global_rank, self.fabric.world_size)
         data = self.examples.epoch(shard, self.batch_size, alone=not self._has_batch_norm)
-        by_step, steps = self.config.schedule_by == "step", -(-(data.steps or 1) // self.config.accumulate)
-        if not by_step:
-            self._set_rates(number - 1)
         self.objective.start_epoch(self._losses.posterior, self._inputs(data.positions))
         self._losses.train()
-        self._stepper.zero_grad()  # of gradients from elsewhere
+        self.steps.start_epoch(number)
         total, count = torch.zeros((), device=self.fabric.device), 0
-        batches = iter(data.batches)
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
-        for step in itertools.count():
-            group = list(itertools.islice(batches, self.config.accumulate))
-            if not group:
-                break
-            if by_step:
-                self._set_rates(number - 1 + step / steps)
-            loss = self._backward(group, scale)
-            self._step(number, loss)
+        batches, taken = iter(data.batches), 0
+        while group := list(itertools.islice(batches, self.config.accumulate)):
+            loss = self.steps.take(group, number, taken / (data.steps or 1), scale)
             examples = sum(len(batch.labels) for batch in group)
             total.add_(loss, alpha=examples)
-            count += examples
-        if self._scheduler is not None and not by_step:
-            self._scheduler.step()
+            count, taken = count + examples, taken + len(group)
+        self.steps.end_epoch()
         self._share_buffers()
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
-
-    def _set_rates(self, epoch: float) -> None:
-        if self.config.schedule != "constant":  # else the rates may follow a scheduler of the caller
-            for group in self.optimizer.param_groups:
-                group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(epoch)
-
-    def _backward(self, group: Sequence[Batch], scale: Tensor | None) -> Tensor:
-        """Compute the gradient of the loss of some batches as if they were one, and return that loss."""
-        if len(group) == 1:
-            positions, x, labels, weights = self.fabric.to_device(group[0])
-            loss = self._loss(x, labels, positions, weights)
-            self.fabric.backward(loss, scale)
-            return loss.detach()
-        sizes = [batch.labels.numel() for batch in group]
-        total = torch.zeros((), device=self.fabric.device)
-        for place, (batch, size) in enumerate(zip(group, sizes, strict=True), 1):
-            positions, x, labels, weights = self.fabric.to_device(batch)
-            with self.fabric.no_backward_sync(self._forward, enabled=place < len(group)):
-                loss = self._loss(x, labels, positions, weights)
-                share = torch.full_like(loss, size / sum(sizes))
-                self.fabric.backward(loss, share if scale is None else share * scale)
-            total = total + share * loss.detach()
-        return total
-
-    def _step(self, epoch: int, loss: Tensor) -> None:
-        """Take the step of the gradients that are there."""
-        norm = None
-        if self.config.clip_norm is not None:
-            norm = self.fabric.clip_gradients(
-                self._forward, self._stepper, max_norm=self.config.clip_norm, error_if_nonfinite=False
-            )
-        self._stepper.step()
-        self._stepper.zero_grad()
-        self.steps += 1
-        rate = self.optimizer.param_groups[0]["lr"]
-        if self._scheduler is not None and self.config.schedule_by == "step":
-            self._scheduler.step()
-        if self._on_step is not None:
-            self._on_step(Step(self.steps, epoch, float(loss), float(rate), None if norm is None else float(norm)))
-
-    def _loss(self, x: Inputs, labels: Tensor, positions: Tensor | None, weights: Tensor | None) -> Tensor:
-        try:
-            return self._forward(x, labels, positions, weights)  # type: ignore[no-any-return]
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise StakesError(
-                "batch norm needs more than one value of each channel in a batch, but a batch has "
-                f"{len(labels)} example: train with a batch_size of 2 or more, or with drop_last=True in a DataLoader"
-            ) from None
 
     def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
         """Raise if training has diverged, in the loss or in the last step of the epoch; the best weights are kept."""
@@ -258,13 +169,6 @@ class TrainingLoop:
                 f"expected the batch_size of the DataLoader, {own}, but got {self.config.batch_size} in the config: "
                 "leave it out there"
             )
-        if isinstance(self._scheduler, ReduceLROnPlateau):
-            raise StakesError(
-                "expected a scheduler that follows the steps or epochs, but ReduceLROnPlateau follows a number: call "
-                "its step(epoch.nll) or step(epoch.utility) in a function given as progress="
-            )
-        if self._scheduler is not None and self.config.schedule != "constant":
-            raise StakesError(f"expected a scheduler, or schedule={self.config.schedule!r}, but got both")
         if self.config.schedule != "constant" and self.config.schedule_by == "step" and not self.examples.indexed:
             raise StakesError(
                 f"schedule={self.config.schedule!r} by step has to know the number of steps in an epoch, and an "

@@ -19,6 +19,7 @@ from stakes.posteriors.base import Posterior
 from stakes.training._checkpoint import Checkpoint, ModelState
 from stakes.training._device import launch
 from stakes.training._loop import TrainingLoop
+from stakes.training._steps import MakeOptimizer, MakeScheduler
 from stakes.training.config import Epoch, History, Step, Training
 from stakes.training.examples import Examples
 from stakes.training.loaders import Data, as_examples
@@ -107,8 +108,8 @@ def _train(
     utility: Utility | None,
     config: Training,
     seed: int,
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None,
-    scheduler: Callable[[Optimizer], LRScheduler] | None,
+    optimizer: MakeOptimizer | None,
+    scheduler: MakeScheduler | None,
     checkpoint: Path | None,
     resume: bool,
     progress: bool | Callable[[Epoch], None],
@@ -123,7 +124,7 @@ def _train(
     settings["processes"] = fabric.world_size
     file = None if checkpoint is None else Checkpoint(checkpoint, settings, config.checkpoint_seconds)
     if resume and file is not None and file.path.exists():
-        loop.load_state(file.load(model, loop.optimizer, loop.objective, fabric.global_rank))
+        loop.steps.load_state(file.load(model, loop.steps.optimizer, loop.objective, fabric.global_rank))
     with _reporter(progress if callable(progress) or fabric.is_global_zero else False, config.epochs) as show:
 
         def report(epoch: Epoch) -> None:
