@@ -114,6 +114,8 @@ def test_draws_of_a_segmenter_are_those_of_the_plain_network_with_the_same_masks
 class _AsItIs(nn.Module):
     """In place of `FusedNetwork`: the general mechanism, without any faster path."""
 
+    layers = None
+
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network, self.channels_last = network.requires_grad_(False), False

@@ -6,7 +6,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -17,7 +16,7 @@ from stakes.errors import StakesError, StakesWarning
 from stakes.inputs import Inputs
 from stakes.likelihoods import Categorical, Likelihood
 from stakes.outcomes import Footprint, Outcomes, Predictor
-from stakes.posteriors._sampling.masks import MaskLayout
+from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
 from stakes.posteriors._sampling.probe import Probe
 from stakes.registry import Registry
 
@@ -143,13 +142,13 @@ class FrozenDraws(Draws):
     What it has to know of inputs is found by a probe, at the first input of each shape.
     """
 
-    def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
-        self.samples = samples
+    def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int, group: int = 1) -> None:
+        self.samples, self.group = samples, group
         weight = weight_like(network)
         self.device, self.dtype = weight.device, weight.dtype
         self.likelihood = copy.deepcopy(likelihood).eval()
         self._network, self._seed = network, seed
-        self._over_draws = OverDraws()
+        self._over_draws = OverDraws(network)
         self._plans: dict[Hashable, Plan] = {}
         self.checked: set[Hashable] = set()  # signatures of inputs for which randomness was looked for
         self._lock = threading.RLock()  # around a probe, and where weights are put into the network
@@ -177,13 +176,10 @@ class FrozenDraws(Draws):
             with self._lock:
                 shown = self._probe(x, check=key not in self.checked)
                 self.checked.add(key)
-            masks = Stacks(partial(self._masks, shown.layouts), self.samples)
+            masks = Stacks(GroupedMasks(shown.layouts, self.group, self._seed, self.device), self.samples)
             plan = Plan(masks, shown.layouts, shown.footprint)
             self._plans = {**dict([*self._plans.items()][1 - KNOWN_SHAPES :]), key: plan}
         return plan
-
-    def _masks(self, layouts: Mapping[str, MaskLayout], draw: int) -> dict[str, Tensor]:
-        return {key: layout.draw(self._seed, key, draw, self.device) for key, layout in layouts.items()}
 
 
 class OverDraws:
@@ -192,8 +188,8 @@ class OverDraws:
     one by one: slower, and the same answer.
     """
 
-    def __init__(self) -> None:
-        self.one_by_one = False
+    def __init__(self, network: nn.Module) -> None:
+        self.one_by_one = any(isinstance(part, nn.RNNBase) for part in network.modules())
 
     def __call__(self, function: Callable[[Mapping[str, Tensor]], Tensor], stacked: Mapping[str, Tensor]) -> Tensor:
         """``function`` of every slice of ``stacked`` along its first axis, results stacked again."""
@@ -223,13 +219,9 @@ class OverDraws:
         """``network(x)`` with fresh randomness ``samples`` times, stacked."""
         if samples == 1:
             return inputs.call(network, x).unsqueeze(0)
-        # Statistics that a pass updates (of batch norm, say) have to be updated by each; and recurrent layers draw
-        # their dropout only once under vmap, if their input is the same for all draws.
-        one_by_one = any(
-            isinstance(part, nn.RNNBase) or (part.training and any(True for _ in part.buffers(recurse=False)))
-            for part in network.modules()
-        )
-        if one_by_one:
+        # Statistics that a pass updates (of batch norm, say) have to be updated by each.
+        updates = any(part.training and any(True for _ in part.buffers(recurse=False)) for part in network.modules())
+        if updates:
             return torch.stack([inputs.call(network, x) for _ in range(samples)])
         return self(lambda _: inputs.call(network, x), {"draw": torch.empty(samples)})
 
@@ -269,20 +261,16 @@ def _without_performance_warnings() -> Iterator[None]:
 class Stacks:
     """The random tensors of many draws, stacked: kept if they are small, made again if not."""
 
-    def __init__(self, make: Callable[[int], dict[str, Tensor]], samples: int) -> None:
+    def __init__(self, make: Callable[[int, int], dict[str, Tensor]], samples: int) -> None:
         self._make = make
-        size = sum(tensor.nbytes for tensor in make(0).values())
-        self._kept = self._stack(0, samples) if size * samples <= KEPT_BYTES else None
+        size = sum(tensor.nbytes for tensor in make(0, 1).values())
+        self._kept = make(0, samples) if size * samples <= KEPT_BYTES else None
 
     def __call__(self, first: int, last: int) -> dict[str, Tensor]:
         """``{name: (last - first, ...)}``."""
         if self._kept is None:
-            return self._stack(first, last)
+            return self._make(first, last)
         return {key: value[first:last] for key, value in self._kept.items()}
-
-    def _stack(self, first: int, last: int) -> dict[str, Tensor]:
-        draws = [self._make(s) for s in range(first, last)]
-        return {key: torch.stack([draw[key] for draw in draws]) for key in draws[0]}
 
 
 @contextmanager

@@ -7,23 +7,22 @@ decay of a standard dropout network.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from stakes import inputs
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
+from stakes.posteriors._sampling.balance import fresh_masks, group_size
 from stakes.posteriors._sampling.fusion import FusedNetwork
-from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen
-from stakes.posteriors._sampling.masks import ActiveMasks, active, mask_shape, masked, reusing_prefixes
-from stakes.posteriors._sampling.probe import Probe, batch_is_first, blank, probe
+from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
+from stakes.posteriors._sampling.masks import ActiveMasks, MaskLayout, active, reusing_prefixes
+from stakes.posteriors._sampling.probe import Probe, blank, layouts_without_values, probe
+from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
     FrozenDraws,
     OverDraws,
@@ -55,8 +54,9 @@ class MCDropout(Posterior):
         self.network = network
         self.lengthscale = lengthscale
         self._keep = 1 - sum(rates) / len(rates)
-        self._over_draws = OverDraws()
-        self._batch_first: dict[Hashable, bool] = {}
+        self._over_draws = OverDraws(network)
+        self._group = group_size(rates)
+        self._layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = {}
         self._checked: set[Hashable] = set()
 
     def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
@@ -65,12 +65,22 @@ class MCDropout(Posterior):
             return self._over_draws.repeat(self.network, x, samples)
 
     def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
-        """A draw is one thinned network, as in `draw`: a mask for all examples, so that few numbers are random."""
+        """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
-        if not self._shares_masks(x):
+        layouts = self._layouts_for(x)
+        if layouts is None:
             return self.outputs(x, samples)
-        with dropout_on(self.network), _one_mask_each(self.network):
-            return self._over_draws.repeat(self.network, x, samples)
+        rows, device = inputs.count(x), inputs.tensors_of(x)[0].device
+        masks = {
+            key: fresh_masks(layout.p, self._group, layout.shape, samples, device) for key, layout in layouts.items()
+        }
+
+        def one(masks: Mapping[str, Tensor]) -> Tensor:
+            with active(ActiveMasks(masks, layouts, rows)):
+                return inputs.call(self.network, x)
+
+        with taking_masks(self.network):
+            return self._over_draws(one, masks)
 
     def kl(self) -> Tensor:
         return self.lengthscale**2 * self._keep / 2 * squared_norm(weight_matrices(self.network))
@@ -87,18 +97,18 @@ class MCDropout(Posterior):
     def settings(self) -> dict[str, Any]:
         return {"lengthscale": self.lengthscale}
 
-    def _shares_masks(self, x: Inputs) -> bool:
-        """Whether masks can be shared by all examples as they are made here: if the batch is on axis 0."""
+    def _layouts_for(self, x: Inputs) -> Mapping[str, MaskLayout] | None:
+        """Of masks that all examples of such inputs can share; None where that cannot be told."""
         key = inputs.signature(x)
-        if key not in self._batch_first:
+        if key not in self._layouts:
             try:
                 network = frozen(blank(self.network))
                 device = weight_like(network).device
                 row = inputs.map_tensors(lambda tensor: torch.zeros_like(tensor[:1], device=device), x)
-                self._batch_first[key] = batch_is_first(network, row)
-            except Exception:  # it cannot be told without values: masks for each example are always right
-                self._batch_first[key] = False
-        return self._batch_first[key]
+                self._layouts[key] = layouts_without_values(network, row)
+            except Exception:  # it needs values: masks for each example are always right
+                self._layouts[key] = None
+        return self._layouts[key]
 
 
 class DropoutDraws(FrozenDraws):
@@ -112,7 +122,9 @@ class DropoutDraws(FrozenDraws):
     _network: FusedNetwork
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
-        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed)
+        group = group_size(dropout_rate(layer) for layer in dropout_layers(network))
+        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group)
+        self._stacked = StackedLayers.of(self._network.layers or [], names={})
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
@@ -123,6 +135,8 @@ class DropoutDraws(FrozenDraws):
                 return inputs.call(self._network, x)
 
         masks = plan.masks(first, last)
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return self._stacked(x, masks)
         return self._network.with_layout_fallback(lambda: self._over_draws(one, masks))
 
     def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
@@ -138,20 +152,3 @@ class DropoutDraws(FrozenDraws):
                 "would all be equal"
             )
         return shown
-
-
-@contextmanager
-def _one_mask_each(network: nn.Module) -> Iterator[None]:
-    """Inside, each call of a dropout layer draws one fresh mask for all examples, which are on axis 0."""
-
-    def forward(layer: _DropoutNd, x: Tensor) -> Tensor:
-        return masked(layer, x, torch.rand(mask_shape(layer, x.shape)[1:], device=x.device) >= layer.p)
-
-    layers = [layer for layer in dropout_layers(network) if isinstance(layer, _DropoutNd)]
-    for layer in layers:
-        layer.__dict__["forward"] = partial(forward, layer)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.__dict__["forward"]

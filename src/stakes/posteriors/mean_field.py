@@ -20,11 +20,12 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import parametrize
 
-from stakes import inputs, seeds
+from stakes import inputs
 from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
-from stakes.posteriors._sampling.layers import dropout_on, frozen, swap_layers
+from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_size
+from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, swap_layers
 from stakes.posteriors._sampling.masks import ActiveMasks, active
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors.base import FrozenDraws, OverDraws, Posterior, Stacks, families, require_samples
@@ -56,7 +57,7 @@ class MeanField(Posterior):
             raise StakesError(
                 f"expected a network with linear or convolutional layers, but {type(network).__name__} has none"
             )
-        self._over_draws = OverDraws()
+        self._over_draws = OverDraws(network)
         self._checked: set[Hashable] = set()
 
     def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
@@ -86,7 +87,8 @@ class MeanFieldDraws(FrozenDraws):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
-        super().__init__(frozen(plain), likelihood, samples, seed)
+        rates = [dropout_rate(layer) for layer in dropout_layers(plain)]
+        super().__init__(frozen(plain), likelihood, samples, seed, group_size(rates) if rates else PAIR)
         self._gaussians = {
             f"{name}.{key}".lstrip("."): moments
             for name, layer in network.named_modules()
@@ -125,11 +127,11 @@ class MeanFieldDraws(FrozenDraws):
             )
         return shown
 
-    def _sample(self, draw: int) -> dict[str, Tensor]:
+    def _sample(self, first: int, last: int) -> dict[str, Tensor]:
         weights = {}
         for key, (mean, sd) in self._gaussians.items():
-            noise = torch.randn(mean.shape, generator=seeds.generator(self._seed, "weight", key, draw))
-            weights[key] = mean + sd * noise.to(mean)
+            draws = [antithetic_normal(mean.shape, draw, self._seed, "weight", key) for draw in range(first, last)]
+            weights[key] = mean + sd * torch.stack(draws).to(mean)
         return weights
 
 

@@ -35,6 +35,10 @@ class SampledPosterior(Predictor):
         return self.draws.samples
 
     @property
+    def group(self) -> int:  # type: ignore[override]
+        return self.draws.group
+
+    @property
     def device(self) -> torch.device:  # type: ignore[override]
         return self.draws.device
 

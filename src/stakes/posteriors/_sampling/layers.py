@@ -58,6 +58,34 @@ def dropout_on(network: nn.Module) -> Iterator[None]:
             layer.training = False
 
 
+@contextmanager
+def taking_masks(network: nn.Module) -> Iterator[None]:
+    """Inside, the dropout layers of ``network`` itself take the masks of the current draw."""
+    with dropout_on(network):
+        layers = dict(network.named_modules())
+        patched = {name: layer for name, layer in layers.items() if dropout_rate(layer) > 0}
+        rates = {name: layer.dropout for name, layer in patched.items() if isinstance(layer, nn.MultiheadAttention)}
+        for name, layer in patched.items():
+            layer.__dict__["forward"] = _with_masks(name, layer)
+        try:
+            yield
+        finally:
+            for name, layer in patched.items():
+                del layer.__dict__["forward"]
+                if name in rates:
+                    layer.dropout = rates[name]
+
+
+def _with_masks(name: str, layer: nn.Module) -> Callable[..., Any]:
+    """The forward of a dropout layer, with masks."""
+    if isinstance(layer, nn.MultiheadAttention):
+        return FrozenAttention(name, layer)
+    if isinstance(layer, nn.RNNBase):
+        return FrozenRecurrent(name, layer)
+    assert isinstance(layer, _DropoutNd)
+    return FrozenDropout(name, layer)
+
+
 def frozen(network: nn.Module) -> nn.Module:
     """A copy in eval mode, without gradients, whose dropout layers apply the masks of the current draw."""
 
@@ -66,10 +94,8 @@ def frozen(network: nn.Module) -> nn.Module:
 
     network = swap_layers(network, swap)
     for name, layer in network.named_modules():
-        if isinstance(layer, nn.MultiheadAttention) and dropout_rate(layer) > 0:
-            layer.__dict__["forward"] = FrozenAttention(name, layer)
-        elif isinstance(layer, nn.RNNBase) and dropout_rate(layer) > 0:
-            layer.__dict__["forward"] = FrozenRecurrent(name, layer)
+        if dropout_rate(layer) > 0 and isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
+            layer.__dict__["forward"] = _with_masks(name, layer)
     return _settled(network)
 
 

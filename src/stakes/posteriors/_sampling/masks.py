@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from stakes import seeds
 from stakes.errors import StakesError
+from stakes.posteriors._sampling.balance import seeded_masks, unpack
 
 _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 _IMAGE_AXES = 3
@@ -54,15 +55,34 @@ class MaskLayout(NamedTuple):
         expected = [size * rows if axis == self.axis else size for axis, size in enumerate(self.input_shape)]
         return list(shape) == expected
 
-    def draw(self, seed: int, key: str, draw: int, device: torch.device) -> Tensor:
-        """One mask: 1 for what is kept, 0 for what is dropped."""
-        generator = seeds.generator(seed, "mask", key, draw)
-        # Four numbers of 16 bits from each random word: a mask of an image has millions of them.
-        words = torch.empty(-(-self.shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-        numbers = words.view(torch.int16)[: self.shape.numel()].reshape(self.shape)
-        dropped = round(self.p * 2**16)
-        kept = numbers >= dropped - 2**15 if dropped < 2**16 else torch.zeros_like(numbers, dtype=torch.bool)
-        return kept.view(torch.uint8).to(device)  # uint8 becomes float three times as fast as bool does
+
+class GroupedMasks:
+    """The masks of draws, 1 for what is kept and 0 for what is dropped, balanced in groups of draws."""
+
+    def __init__(self, layouts: Mapping[str, MaskLayout], group: int, seed: int, device: torch.device) -> None:
+        self._layouts, self._group, self._seed, self._device = layouts, group, seed, device
+        self._latest: tuple[int, dict[str, Tensor]] = (-1, {})  # a group, as blocks of draws may be smaller than one
+
+    def __call__(self, first: int, last: int) -> dict[str, Tensor]:
+        """``{key: (last - first, ...)}``: the masks of the draws from ``first`` up to ``last``."""
+        parts: dict[str, list[Tensor]] = {key: [] for key in self._layouts}
+        for number in range(first // self._group, -(-last // self._group)):
+            start = number * self._group
+            for key, patterns in self._patterns(number).items():
+                parts[key].append(unpack(patterns, max(first - start, 0), min(last - start, self._group)))
+        return {key: torch.cat(masks) for key, masks in parts.items()}
+
+    def _patterns(self, number: int) -> dict[str, Tensor]:
+        latest, patterns = self._latest
+        if latest != number:
+            patterns = {
+                key: seeded_masks(
+                    layout.p, self._group, layout.shape, seeds.generator(self._seed, "mask", key, number)
+                ).to(self._device)
+                for key, layout in self._layouts.items()
+            }
+            self._latest = number, patterns
+        return patterns
 
 
 def mask_shape(layer: _DropoutNd, shape: torch.Size) -> list[int]:

@@ -60,10 +60,10 @@ def probe(network: nn.Module, x: Inputs, all_random: bool = False, check: bool =
     return _probe(copy.deepcopy(network), row, all_random, check, network, x)
 
 
-def batch_is_first(network: nn.Module, row: Inputs) -> bool:
-    """Whether every dropout layer of a frozen network gets the batch on axis 0, and only the batch."""
+def layouts_without_values(network: nn.Module, row: Inputs) -> dict[str, MaskLayout] | None:
+    """The layouts of a frozen network's masks, if shapes alone tell them."""
     layouts, folded = _layouts(*(_record(network, inputs.cat([row] * rows)) for rows in (2, 3)))
-    return not folded and all(layout.axis == 0 for layout in layouts.values())
+    return None if folded else layouts
 
 
 def blank(network: nn.Module, device: str | None = None) -> nn.Module:

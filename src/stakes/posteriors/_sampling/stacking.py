@@ -1,0 +1,112 @@
+"""Plain networks, linear layers with activations and dropout between, for all draws of a block without vmap.
+
+vmap alone takes longer than a small network does for one input. And here the order in memory can be chosen:
+
+    few inputs    (S, B, U)    the masks on the inputs of a layer, all draws in one product with its weight
+    many inputs   (S, U, B)    the masks on the weights, of which there are fewer; examples innermost, where products
+                               with few classes, and the softmax over them, are fast
+
+Until the first layer that differs from draw to draw, what all draws share is (B, U) and computed once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from stakes.posteriors._sampling.fusion import NormedLinear, is_just
+from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear
+
+MANY_INPUTS = 32
+_ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity)
+
+
+class _Step(NamedTuple):
+    """One layer: a mask on its inputs, if it has one, then ``layer``, if there is one."""
+
+    layer: nn.Module | None
+    name: str  # under which draws have weights for it
+    mask: str | None  # under which draws have masks for it
+    scale: float = 1.0  # of what a mask keeps
+
+
+class StackedLayers:
+    """Runs a plain sequence of layers with tensors that differ from draw to draw."""
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        self._steps = steps
+
+    @classmethod
+    def of(cls, layers: Sequence[nn.Module], names: Mapping[nn.Module, str]) -> "StackedLayers | None":
+        """For the layers of a sequence; None if one of them is not plain."""
+        steps, calls = [], Counter[str]()
+        for layer in layers:
+            layer = layer.fused if isinstance(layer, NormedLinear) else layer
+            dropout = layer.dropout if isinstance(layer, MaskedLinear) else layer
+            linear = layer.linear if isinstance(layer, MaskedLinear) else layer
+            if isinstance(dropout, FrozenDropout):
+                if not is_just(dropout.layer, nn.Dropout) or dropout.layer.p == 1:
+                    return None
+                key = f"{dropout.name}/{calls[dropout.name]}"
+                calls[dropout.name] += 1
+                after = linear if isinstance(layer, MaskedLinear) else None
+                steps.append(_Step(after, names.get(linear, ""), key, 1 / (1 - dropout.layer.p)))
+            elif is_just(linear, nn.Linear) or (steps and is_just(linear, *_ELEMENTWISE, nn.Dropout)):
+                steps.append(_Step(linear, names.get(linear, ""), None))  # not first: it may work in place
+            else:
+                return None
+        return cls(steps) if steps and all(isinstance(step, _Step) for step in steps) else None
+
+    def __call__(self, x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
+        """``(B, U) -> (S, B, C)``; ``draws`` holds masks ``(S, U)``, weights ``(S, O, U)`` and biases ``(S, O)``."""
+        samples = len(next(iter(draws.values())))
+        many = len(x) >= MANY_INPUTS
+        for step in self._steps:
+            mask = None if step.mask is None else draws[step.mask].to(x.dtype) * step.scale
+            if isinstance(step.layer, nn.Linear):
+                weight = draws.get(f"{step.name}.weight", step.layer.weight)
+                bias = draws.get(f"{step.name}.bias", step.layer.bias)
+                bias = weight.new_zeros(weight.shape[-2]) if bias is None else bias
+                x = (_many if many else _few)(x, weight, bias, mask)
+            elif mask is not None:
+                x = _masked(x, mask, many)
+            else:
+                assert step.layer is not None
+                x = step.layer(x)
+        if x.ndim == 2:
+            return x.expand(samples, *x.shape)
+        return x.transpose(1, 2) if many else x
+
+
+def _masked(x: Tensor, mask: Tensor, many: bool) -> Tensor:
+    if not many:
+        return x * mask.unsqueeze(1)  # (S, B, U)
+    return (x.T if x.ndim == 2 else x) * mask.unsqueeze(2)  # (S, U, B)
+
+
+def _few(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
+    """``(B, U) or (S, B, U) -> (S, B, O)``, or ``(B, O)`` as long as all draws share it."""
+    x = x if mask is None else _masked(x, mask, many=False)
+    if weight.ndim == 2:
+        return nn.functional.linear(x, weight, bias)
+    x = x.expand(len(weight), *x.shape) if x.ndim == 2 else x
+    bias = bias.expand(len(weight), -1).unsqueeze(1)
+    return torch.baddbmm(bias, x, weight.transpose(1, 2))
+
+
+def _many(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
+    """``(B, U) or (S, U, B) -> (S, O, B)``, or ``(B, O)`` as long as all draws share it."""
+    weight = weight if mask is None else weight * mask.unsqueeze(1)  # (S, O, U)
+    if weight.ndim == 2:
+        if x.ndim == 2:
+            return nn.functional.linear(x, weight, bias)
+        weight = weight.expand(len(x), *weight.shape)
+    if x.ndim == 3:
+        return torch.baddbmm(bias.expand(len(weight), -1).unsqueeze(2), weight, x)
+    # One product for all draws, the bias as the weight of an input that is 1.
+    bias = bias.expand(len(weight), -1).unsqueeze(2)
+    weights = torch.cat([weight, bias], 2).flatten(0, 1)  # (S O, U + 1)
+    ones = torch.cat([x, x.new_ones(len(x), 1)], 1)  # (B, U + 1)
+    return (weights @ ones.T).view(len(weight), -1, len(x))
