@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError, StakesWarning
-from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
+from stakes.likelihoods import Bernoulli, Categorical, Likelihood, NoisyCategorical
 from stakes.networks.mlp import MLP
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes, Predictor
@@ -41,6 +41,7 @@ _LATER = {
 
 __all__ = [
     "MLP",
+    "Bernoulli",
     "BoostedTrees",
     "Categorical",
     "Decider",

@@ -24,6 +24,8 @@ kinds: Registry["Likelihood"] = Registry("likelihood")
 class Likelihood(nn.Module, ABC):
     """Network outputs of S draws, ``(S, B, C, ...)``, as `Outcomes`, and as log-probabilities of labels."""
 
+    classes: int | None = None  # of the outcomes, where they are not as many as the network's outputs
+
     @abstractmethod
     def outcomes(self, outputs: Tensor) -> Outcomes:
         """``(S, B, C, ...) -> (S, B, ..., K)``: the outcome as it is."""
@@ -32,11 +34,15 @@ class Likelihood(nn.Module, ABC):
     def log_prob(self, outputs: Tensor, labels: Tensor, outcomes: Outcomes | None = None) -> Tensor:
         """``(S, B, C, ...), (B, ...) -> (S, B, ...)``: log p(label as it was observed).
 
-        ``outcomes`` are those of the outputs, where they are computed already.
+        ``outcomes`` are those of the outputs, where they are computed already. Of a label that does not count it is 0.
         """
 
     def mixture_log_prob(self, outcomes: Outcomes, labels: Tensor) -> Tensor | None:
         """``(B, ..., K), (B, ...) -> (B, ...)``: log p(label) under a mixture over draws; None if it has no density."""
+        return None
+
+    def counted(self, labels: Tensor) -> Tensor | None:
+        """``(B, ...)`` of booleans: the labels that count in losses and scores; None if all of them do."""
         return None
 
     def settings(self) -> dict[str, Any]:
@@ -48,30 +54,44 @@ class Likelihood(nn.Module, ABC):
         return {"kind": kinds.name_of(type(self)), **self.settings()}
 
 
-@kinds.register("categorical")
-class Categorical(Likelihood):
-    """The label is the outcome, one of C classes."""
+class _ClassLikelihood(Likelihood):
+    """What likelihoods of named classes share: labels are class numbers, or ``ignore_index``, which does not count."""
 
-    def outcomes(self, outputs: Tensor) -> Outcomes:
-        if outputs.ndim < 3 or outputs.shape[CLASS_AXIS] < 2:
-            raise StakesError(
-                "expected a network output of shape (B, C, ...) with C >= 2 classes, but got "
-                f"{tuple(outputs.shape[1:])}"
-            )
-        # Half precision gives probabilities of three digits, which do not sum to 1.
-        return Outcomes.from_logits(outputs.float() if outputs.itemsize < 4 else outputs, CLASS_AXIS)
+    def __init__(self, ignore_index: int | None = None) -> None:
+        super().__init__()
+        if ignore_index is not None and type(ignore_index) is not int:
+            raise StakesError(f"expected ignore_index as an integer such as 255 or -100, but got {ignore_index!r}")
+        self.ignore_index = ignore_index
 
     def log_prob(self, outputs: Tensor, labels: Tensor, outcomes: Outcomes | None = None) -> Tensor:
         log_probs = (outcomes or self.outcomes(outputs)).log_weights  # (S, B, ..., C)
         if labels.shape != log_probs.shape[1:-1]:
+            same = labels.shape == outputs.shape[1:]  # as BCEWithLogitsLoss has them
+            hint = f": use Bernoulli(labels={labels.shape[1]}) for a logit of yes or no for each label" if same else ""
             raise StakesError(
                 f"expected labels of the shape of the predictions, {tuple(log_probs.shape[1:-1])}, "
-                f"but got {tuple(labels.shape)}"
+                f"but got {tuple(labels.shape)}{hint}"
             )
-        return self._observed(log_probs, labels.expand(log_probs.shape[:-1]))
+        return self._of_counted(log_probs, labels.expand(log_probs.shape[:-1]))
 
     def mixture_log_prob(self, outcomes: Outcomes, labels: Tensor) -> Tensor:
-        return self._observed(outcomes.weights.clamp_min(SMALLEST_PROB).log(), labels)
+        return self._of_counted(outcomes.weights.clamp_min(SMALLEST_PROB).log(), labels)
+
+    def counted(self, labels: Tensor) -> Tensor | None:
+        if self.ignore_index is None:
+            return None
+        counted = labels != self.ignore_index
+        return None if bool(counted.all()) else counted
+
+    def settings(self) -> dict[str, Any]:
+        return {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
+
+    def _of_counted(self, log_probs: Tensor, labels: Tensor) -> Tensor:
+        """``(..., C), (...) -> (...)``: log p(label), 0 where it is ignored."""
+        if self.ignore_index is None:
+            return self._observed(log_probs, labels)
+        counted = labels != self.ignore_index
+        return self._observed(log_probs, labels.where(counted, 0)).where(counted, 0)
 
     def _observed(self, log_probs: Tensor, labels: Tensor) -> Tensor:
         """``(..., C), (...) -> (...)``: log p(label), from log p(outcome)."""
@@ -84,8 +104,73 @@ class Categorical(Likelihood):
 def _bad_labels(labels: Tensor, classes: int) -> StakesError:
     return StakesError(
         f"expected int64 labels from 0 to {classes - 1}, but got {labels.dtype} from {labels.min()} to {labels.max()}: "
-        "use labels.long() for class numbers"
+        "use labels.long() for class numbers, and ignore_index=, such as 255 or -100, for labels that do not count"
     )
+
+
+@kinds.register("categorical")
+class Categorical(_ClassLikelihood):
+    """The label is the outcome, one of C classes.
+
+    Labels of ``ignore_index`` (255 in many segmentations, -100 in PyTorch and Hugging Face) count nowhere: not in
+    losses, not in the gain of decisions, not in validation.
+    """
+
+    def outcomes(self, outputs: Tensor) -> Outcomes:
+        if outputs.ndim < 3 or outputs.shape[CLASS_AXIS] < 2:
+            raise StakesError(
+                "expected a network output of shape (B, C, ...) with C >= 2 classes, but got "
+                f"{tuple(outputs.shape[1:])}: use the likelihood Bernoulli() for a single logit"
+            )
+        return Outcomes.from_logits(_in_single_precision(outputs), CLASS_AXIS)
+
+
+@kinds.register("bernoulli")
+class Bernoulli(_ClassLikelihood):
+    """The outcome is no (0) or yes (1), from a single logit: p(yes) = sigmoid(logit), as in BCEWithLogitsLoss.
+
+    The network puts out ``(B, 1, ...)`` or ``(B,)``, for labels and decisions ``(B, ...)``. With ``labels`` L it puts
+    out ``(B, L, ...)``: L labels that may hold at once, each with a decision of its own, all of shape ``(B, L, ...)``.
+    `Utility.for_labels` gives each of them its own costs. Labels are int64 or floating-point, 0 or 1, or
+    ``ignore_index``, which counts nowhere.
+
+    >>> Bernoulli().outcomes(torch.tensor([[[0.0], [2.0]]])).weights
+    tensor([[[0.5000, 0.5000],
+             [0.1192, 0.8808]]])
+    """
+
+    classes = 2
+
+    def __init__(self, labels: int | None = None, *, ignore_index: int | None = None) -> None:
+        super().__init__(ignore_index)
+        if labels is not None and (type(labels) is not int or labels < 1):
+            raise StakesError(f"expected the number of labels of each example, 1 or more, but got {labels!r}")
+        self.labels = labels
+
+    def outcomes(self, outputs: Tensor) -> Outcomes:
+        logits = _in_single_precision(outputs)
+        if self.labels is None and outputs.ndim == 2:
+            return Outcomes.from_logit(logits)
+        if outputs.ndim < 3 or outputs.shape[CLASS_AXIS] != (self.labels or 1):
+            shape = "(B, 1, ...) or (B,)" if self.labels is None else f"(B, {self.labels}, ...)"
+            raise StakesError(
+                f"expected a network output of shape {shape}, but got {tuple(outputs.shape[1:])}: use Bernoulli() for "
+                "one logit, Bernoulli(labels=L) for a decision on each of L labels, Categorical() for classes"
+            )
+        return Outcomes.from_logit(logits.squeeze(CLASS_AXIS) if self.labels is None else logits)
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | ({} if self.labels is None else {"labels": self.labels})
+
+    def _observed(self, log_probs: Tensor, labels: Tensor) -> Tensor:
+        if labels.is_floating_point():
+            if bool(((labels != 0) & (labels != 1)).any()):
+                raise StakesError(
+                    f"expected labels that are 0 or 1, but got {labels.dtype} from {labels.min()} to {labels.max()}: "
+                    "use ignore_index=, such as -1, for labels that do not count"
+                )
+            labels = labels.long()
+        return super()._observed(log_probs, labels)
 
 
 @kinds.register("noisy")
@@ -99,8 +184,15 @@ class NoisyCategorical(Categorical):
     With ``learn=True`` the rate, or the matrix, is a parameter that starts from the one given.
     """
 
-    def __init__(self, rate: float | None = None, matrix: ArrayLike | None = None, *, learn: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        rate: float | None = None,
+        matrix: ArrayLike | None = None,
+        *,
+        learn: bool = False,
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(ignore_index)
         if (rate is None) == (matrix is None):
             raise StakesError("expected either a rate or a matrix of label noise, but got both or neither")
         self.learn = learn
@@ -140,7 +232,7 @@ class NoisyCategorical(Categorical):
 
     def settings(self) -> dict[str, Any]:
         noise = {"rate": self.rate} if self.uniform else {"matrix": self.matrix.tolist()}
-        return {"learn": self.learn, **noise}
+        return super().settings() | {"learn": self.learn, **noise}
 
 
 def from_spec(spec: dict[str, Any]) -> Likelihood:
@@ -169,3 +261,8 @@ def _matrix_logits(matrix: ArrayLike | None, learn: bool) -> Tensor:
     if learn and (table == 0).any():
         raise StakesError("a learnt noise matrix cannot start from exact zeros: their gradient is 0; mix in a little")
     return table.log().float()
+
+
+def _in_single_precision(outputs: Tensor) -> Tensor:
+    """At least: half precision gives probabilities of three digits, which do not sum to 1."""
+    return outputs.float() if outputs.itemsize < 4 else outputs

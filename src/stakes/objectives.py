@@ -21,10 +21,10 @@ from torch import Tensor
 from stakes import inputs
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
-from stakes.likelihoods import CLASS_AXIS
 from stakes.outcomes import Outcomes
 from stakes.posteriors.base import Posterior
 from stakes.utility import TableUtility, Utility
+from stakes.utility.table import entry_by_label
 
 Refresh = Literal["step", "epoch", "running"]
 
@@ -32,6 +32,8 @@ Refresh = Literal["step", "epoch", "running"]
 class Objective(ABC):
     """A loss for anybody's loop: ``objective(posterior, x, labels) + posterior.kl() / examples``.
 
+    It is a mean over the labels that count (`Likelihood.counted`). Where an example has several labels, as an image
+    has one for each pixel, divide the KL by the number of labels that count in all of the examples.
     What it remembers between steps belongs to one training run: `fit` works on a `fresh` copy.
     """
 
@@ -44,15 +46,20 @@ class Objective(ABC):
         index: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """The mean loss of a batch; ``index`` says which examples these are, ``weights`` what each counts."""
+        """The mean loss of a batch; ``index`` says which examples these are, ``weights`` what each example, or each
+        label, counts. If no label of the batch counts, it is 0, and so are its gradients.
+        """
         losses = self.losses(posterior, x, labels, index)
         if weights is not None:
-            losses = losses * weights.reshape(-1, *[1] * (losses.ndim - 1))
-        return losses.mean()
+            losses = losses * by_label(weights, losses.shape)
+        counted = posterior.likelihood.counted(labels)
+        if counted is None:
+            return losses.mean()
+        return losses.where(counted, 0).sum() / counted.sum().clamp_min(1)
 
     @abstractmethod
-    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
-        """``(B, ...)`` the loss of each label."""
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Inputs | None) -> Tensor:
+        """``(B, ...)`` the loss of each label; those of labels that do not count are left out of the mean."""
 
     def fresh(self) -> Self:
         """A copy that remembers nothing, for one training run; the objectives it holds are fresh, too.
@@ -89,11 +96,14 @@ class Standard(Objective):
 
 
 class Weighted(Objective):
-    """The negative log-likelihood with a weight for each class: the usual remedy, and the paper's baseline."""
+    """The negative log-likelihood with a weight for each class: the usual remedy, and the paper's baseline.
+
+    ``class_weights`` are ``(C,)``, or ``(L, C)`` with a row for each label of examples that have L of them.
+    """
 
     def __init__(self, class_weights: ArrayLike) -> None:
         values = np.asarray(class_weights, dtype=np.float64)
-        if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
+        if values.ndim not in (1, 2) or not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
             raise StakesError(f"expected a weight of 0 or more for each class, but got {class_weights!r}")
         self.class_weights = torch.tensor(values, dtype=torch.float32)
 
@@ -102,15 +112,20 @@ class Weighted(Objective):
         """A class weighs what a mistake about it costs: `TableUtility.class_weights`."""
         return cls(utility.class_weights)
 
-    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
-        outputs = posterior.outputs(x)
-        if outputs.shape[CLASS_AXIS] != len(self.class_weights):
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Inputs | None) -> Tensor:
+        likelihood, outputs = posterior.likelihood, posterior.outputs(x)
+        outcomes = likelihood.outcomes(outputs)
+        losses = -likelihood.log_prob(outputs, labels, outcomes).mean(0)  # (B, ...)
+        if outcomes.values is not None:
+            raise StakesError("weights of classes need named outcomes, but these are numbers: use Standard")
+        if outcomes.shape[-1] != self.class_weights.shape[-1]:
             raise StakesError(
-                f"expected a weight for each of the {outputs.shape[CLASS_AXIS]} classes, "
-                f"but got {len(self.class_weights)}"
+                f"expected a weight for each of the {outcomes.shape[-1]} classes, "
+                f"but got {self.class_weights.shape[-1]}"
             )
-        losses = -posterior.likelihood.log_prob(outputs, labels).mean(0)
-        return losses * self.class_weights.to(losses)[labels]
+        counted = likelihood.counted(labels)
+        classes = (labels if counted is None else labels.where(counted, 0)).long()
+        return losses * entry_by_label(self.class_weights.to(losses), classes)
 
 
 class LossCalibrated(Objective):
@@ -249,3 +264,13 @@ class LossCalibrated(Objective):
                 "index=, their positions in the training set"
             )
         return index
+
+
+def by_label(weights: Tensor, shape: torch.Size) -> Tensor:
+    """Weights of examples, ``(B,)``, or of labels, ``(B, ...)``, in a shape that broadcasts to that of the labels."""
+    if weights.shape not in (shape, shape[:1]):
+        raise StakesError(
+            f"expected a weight for each example, {tuple(shape[:1])}, or for each label, {tuple(shape)}, but got "
+            f"weights of shape {tuple(weights.shape)}"
+        )
+    return weights.reshape(*weights.shape, *[1] * (len(shape) - weights.ndim))

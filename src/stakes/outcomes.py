@@ -59,6 +59,16 @@ class Outcomes:
         return cls._lazy(softmax)
 
     @classmethod
+    def from_logit(cls, logit: Tensor) -> "Outcomes":
+        """Two atoms, ``(S, B, ...) -> (S, B, ..., 2)``, from the log-odds of the second."""
+
+        def sigmoid(log: bool) -> Tensor:
+            function = nn.functional.logsigmoid if log else torch.sigmoid
+            return torch.stack([function(-logit), function(logit)], 1).movedim(1, -1)
+
+        return cls._lazy(sigmoid)
+
+    @classmethod
     def _lazy(cls, make: Callable[[bool], Tensor], values: Tensor | None = None) -> "Outcomes":
         outcomes = cls.__new__(cls)
         outcomes._weights, outcomes._log_weights, outcomes.values, outcomes._make = None, None, values, make

@@ -1,5 +1,6 @@
 """What decisions turned out to be worth: confusion counts and all that follows from them, calibration, intervals."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,17 +22,37 @@ FEW_EXAMPLES = 200  # whose resamples are drawn at once
 # From counts ---------------------------------------------------------------------------------------
 
 
-def confusion_counts(choice: Tensor | ArrayLike, labels: Tensor | ArrayLike, utility: TableUtility) -> Counts:
-    """(D, C) how often each decision met each outcome. Counts add up: stream them over batches."""
+def confusion_counts(
+    choice: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    utility: TableUtility,
+    *,
+    ignore_index: int | None = None,
+) -> Counts:
+    """(D, C) how often each decision met each outcome. Counts add up: stream them over batches.
+
+    Labels of ``ignore_index`` are not counted. With a table for each label, (L, D, C): counts of each label.
+    """
     chosen, true = _integers(choice), _integers(labels)
     decisions, outcomes = len(utility.decisions), len(utility.outcomes)
     if chosen.shape != true.shape:
         raise StakesError(f"expected a label for each decision, {chosen.shape}, but got {true.shape}")
+    shape: tuple[int, ...] = (decisions, outcomes)
+    cells = chosen * outcomes + true
+    if utility.per_label:
+        utility.require_axes(chosen.shape)
+        shape = utility.values.shape
+        cells = cells + np.arange(shape[0]).reshape(-1, *[1] * (chosen.ndim - 2)) * decisions * outcomes
+    if ignore_index is not None:
+        counted = true != ignore_index
+        chosen, true, cells = chosen[counted], true[counted], cells[counted]
     for name, values, count in (("decisions", chosen, decisions), ("labels", true, outcomes)):
         if values.size and not (values.min() >= 0 and values.max() < count):
-            raise StakesError(f"expected {name} from 0 to {count - 1}, but got {values.min()} to {values.max()}")
-    flat = chosen.ravel() * outcomes + true.ravel()
-    return np.bincount(flat, minlength=decisions * outcomes).reshape(decisions, outcomes)
+            raise StakesError(
+                f"expected {name} from 0 to {count - 1}, but got {values.min()} to {values.max()}: pass ignore_index= "
+                "for labels that do not count"
+            )
+    return np.bincount(cells.ravel(), minlength=math.prod(shape)).reshape(shape)
 
 
 def accuracy(counts: Counts, utility: TableUtility) -> float:
@@ -42,33 +63,36 @@ def accuracy(counts: Counts, utility: TableUtility) -> float:
 def iou(counts: Counts, utility: TableUtility) -> NDArray[np.float64]:
     """(C,) intersection over union of each outcome and its right decision, over all that was counted."""
     part, whole = overlaps(counts, utility)
-    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
     return ratio
 
 
 def overlaps(counts: Counts, utility: TableUtility) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(..., D, C) -> (..., C)`` twice: the intersection and the union of each outcome and its right decision."""
-    best = utility.best_response
-    both = counts[..., best, np.arange(counts.shape[-1])]
-    return both, counts.sum(-2) + counts.sum(-1)[..., best] - both
+    best = np.broadcast_to(utility.best_response, (*counts.shape[:-2], counts.shape[-1]))
+    both = np.take_along_axis(counts, best[..., None, :], -2).squeeze(-2)
+    return both, counts.sum(-2) + np.take_along_axis(counts.sum(-1), best, -1) - both
 
 
 # From probabilities --------------------------------------------------------------------------------
 
 
-def nll(probs: ArrayLike, labels: ArrayLike) -> float:
+# Labels have the shape of the predictions, (B, ...); those of ``ignore_index`` do not count.
+
+
+def nll(probs: ArrayLike, labels: ArrayLike, *, ignore_index: int | None = None) -> float:
     """Mean negative log-likelihood of the labels, in nats."""
     from sklearn.metrics import log_loss
 
-    table, true = _flat(probs, labels)
+    table, true = _flat(probs, labels, ignore_index)
     return float(log_loss(true, table, labels=np.arange(table.shape[1])))
 
 
-def brier(probs: ArrayLike, labels: ArrayLike) -> float:
+def brier(probs: ArrayLike, labels: ArrayLike, *, ignore_index: int | None = None) -> float:
     """Mean squared distance between the probabilities and the outcome, summed over the classes (0 to 2)."""
     from sklearn.metrics import brier_score_loss
 
-    table, true = _flat(probs, labels)
+    table, true = _flat(probs, labels, ignore_index)
     return float(brier_score_loss(true, table, labels=np.arange(table.shape[1]), scale_by_half=False))
 
 
@@ -86,9 +110,9 @@ class Reliability:
         return float((self.share * np.abs(self.confidence - self.accuracy)).sum())
 
 
-def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
+def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15, *, ignore_index: int | None = None) -> Reliability:
     """The confidence of the most probable outcome, against how often it was right."""
-    table, true = _flat(probs, labels)
+    table, true = _flat(probs, labels, ignore_index)
     confidence, right = table.max(1), table.argmax(1) == true
     index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     counts = np.bincount(index, minlength=bins)
@@ -182,11 +206,17 @@ def _integers(values: Tensor | ArrayLike) -> NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def _flat(probs: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(N, C) rows that sum to 1 in float64, and (N,) labels, middle axes folded into N."""
+def _flat(
+    probs: ArrayLike, labels: ArrayLike, ignore_index: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(N, C) rows that sum to 1 in float64, and (N,) labels, middle axes folded into N, for labels that count."""
     table = np.asarray(Outcomes.from_probs(torch.as_tensor(probs)).weights.cpu(), dtype=np.float64)
     true = _integers(torch.as_tensor(labels))
     if table.shape[:-1] != true.shape:
         raise StakesError(f"expected labels of the shape {table.shape[:-1]}, but got {true.shape}")
-    table = table.reshape(-1, table.shape[-1])
-    return table / table.sum(1, keepdims=True), true.ravel()
+    table, true = table.reshape(-1, table.shape[-1]), true.ravel()
+    if ignore_index is not None:
+        table, true = table[true != ignore_index], true[true != ignore_index]
+    if not len(true):
+        raise StakesError("expected at least one label that counts, but got none")
+    return table / table.sum(1, keepdims=True), true

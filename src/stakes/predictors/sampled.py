@@ -23,7 +23,7 @@ class SampledPosterior(Predictor):
         require_samples(samples)
         self.posterior, self.seed, self._samples = posterior, seed, samples
         network = self._network_spec()
-        self.features, self.classes = network.get("inputs"), network.get("outputs")
+        self.features, self.classes = network.get("inputs"), posterior.likelihood.classes or network.get("outputs")
 
     @cached_property
     def draws(self) -> Draws:

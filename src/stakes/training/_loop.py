@@ -16,7 +16,7 @@ from stakes._io.parallel import one_thread
 from stakes.decisions import decide
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
-from stakes.objectives import Objective
+from stakes.objectives import Objective, by_label
 from stakes.posteriors.base import Posterior, weight_like
 from stakes.training._checkpoint import Checkpoint, ModelState
 from stakes.training._steps import MakeOptimizer, MakeScheduler, Steps
@@ -192,7 +192,9 @@ class _Batches:
 def score(
     posterior: Posterior, examples: Examples, utility: Utility, samples: int, seed: int, batch_size: int
 ) -> tuple[float, float | None]:
-    """The mean utility of the optimal decisions, and the mean NLL of the observed labels, by example weight."""
+    """The mean utility of the optimal decisions, and the mean NLL of the observed labels, over the labels that count
+    and by their weights.
+    """
     if utility.per_example:
         utility.require_examples(len(examples))
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
@@ -209,12 +211,17 @@ def score(
                 "expected predictions for every validation example, but some are NaN: look for missing values in the "
                 "validation inputs"
             )
-        worth = torch.from_numpy(utility_of_batch.realised(decisions.choice.cpu(), batch.labels.cpu()))
-        weights = torch.ones(len(labels)) if batch.weights is None else batch.weights
-        weights = weights.reshape(-1, *[1] * (labels.ndim - 1)).expand(labels.shape).double()
+        weights = torch.ones(len(labels)) if batch.weights is None else batch.weights.cpu()
+        weights, labels = by_label(weights, labels.shape).expand(labels.shape).double(), labels.cpu()
+        counted = posterior.likelihood.counted(labels)
+        if counted is not None:
+            weights, labels = weights.where(counted, 0), labels.where(counted, 0)
+        worth = torch.from_numpy(utility_of_batch.realised(decisions.choice.cpu(), labels))
         total += float((weights * worth).sum())
         nll = None if nll is None or log_prob is None else nll - float((weights * log_prob.detach().cpu()).sum())
         mass += float(weights.sum())
+    if mass == 0:
+        raise StakesError("expected validation labels that count, but all are ignored, or have the weight 0")
     return total / mass, None if nll is None else nll / mass
 
 
@@ -229,8 +236,13 @@ class _BatchLoss(nn.Module):
 
     def forward(self, x: Inputs, labels: Tensor, index: Tensor | None, weights: Tensor | None) -> Tensor:
         loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
-        # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
-        return loss + self.posterior.kl() / (self.labels * labels[0].numel())
+        counted = self.posterior.likelihood.counted(labels)
+        if counted is None:
+            # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
+            return loss + self.posterior.kl() / (self.labels * labels[0].numel())
+        # The mean is over the labels that count; the KL keeps its proportion to their sum, B of N examples.
+        count = counted.sum()
+        return loss + self.posterior.kl() * (len(labels) / self.labels) * (count > 0) / count.clamp_min(1)
 
 
 def _as_weights(x: Inputs, posterior: Posterior) -> Inputs:

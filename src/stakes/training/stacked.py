@@ -157,3 +157,5 @@ def _check(members: Sequence[Posterior]) -> None:
         raise StakesError("a network with batch norm cannot be stacked: its running statistics are no parameters")
     if any(True for _ in members[0].likelihood.parameters()):
         raise StakesError("a likelihood that learns cannot be stacked: fit the posteriors one by one")
+    if members[0].likelihood.settings().get("ignore_index") is not None:
+        raise StakesError("labels that are ignored differ from model to model: fit the posteriors one by one")

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from stakes.errors import StakesError
+from stakes.errors import StakesError, listing
 from stakes.outcomes import Outcomes
 from stakes.registry import Registry
 
@@ -90,6 +91,28 @@ class Utility(ABC):
 
         table = np.where(np.eye(len(names), dtype=bool), right, wrong)
         return TableUtility(table, tuple(names), tuple(names), best=max(right, wrong))
+
+    @staticmethod
+    def for_labels(tables: Sequence["TableUtility"]) -> "TableUtility":
+        """A table for each of L labels that are decided on side by side, ``(B, L, ...)``: see `Bernoulli`.
+
+        Each label is a decision problem of its own, also in training; the costs of all are in one unit.
+        """
+        from stakes.utility.table import TableUtility
+
+        shared = ("decisions", "outcomes", "unit", "best", "scale")
+        for number, table in enumerate(tables):
+            if not isinstance(table, TableUtility) or table.values.ndim != 2:
+                raise StakesError(f"expected one table of utilities for each label, but number {number} is not one")
+            differ = [name for name in shared if getattr(table, name) != getattr(tables[0], name)]
+            if differ:
+                raise StakesError(
+                    f"expected the same {listing(shared)} for every label, but number {number} has another "
+                    f"{listing(differ)}: make all of them with Utility.from_costs and the same settings"
+                )
+        if not tables:
+            raise StakesError("expected a table of utilities for each label, but got none")
+        return replace(tables[0], values=np.stack([table.values for table in tables]), per_label=True)
 
     # What every kind answers -------------------------------------------------------------------------
 

@@ -28,7 +28,8 @@ class TableUtility(Utility):
     array([[  0.,  40.],
            [500.,   0.]])
 
-    ``values`` is ``(D, C)``, or ``(B, D, C)`` with a table for each example.
+    ``values`` is ``(D, C)``, or ``(B, D, C)`` with a table for each example; with ``per_label`` it is ``(L, D, C)``, a
+    table for each label of decisions ``(B, L, ...)``.
     """
 
     values: NDArray[np.float64]
@@ -37,6 +38,7 @@ class TableUtility(Utility):
     unit: str = ""
     best: float = 0.0
     scale: float = 1.0
+    per_label: bool = False
     _tensors: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,47 +68,56 @@ class TableUtility(Utility):
     # For deciding and training -----------------------------------------------------------------------
 
     def expected(self, outcomes: Outcomes) -> Tensor:
-        """``(..., C) -> (..., D)``; a table for each example needs as many examples as there are tables."""
+        """``(..., C) -> (..., D)``; several tables need as many examples, or labels, as there are tables."""
         probs = self._probs(outcomes)
         table = self.tensor(probs)
         if table.ndim == 2:
             return probs @ table.T
-        self.require_examples(len(probs))
-        return (_spread(table, probs.ndim - 2) @ probs.unsqueeze(-1)).squeeze(-1)
+        self.require_axes(probs.shape[:-1])
+        if self.per_label:
+            return torch.einsum("bl...c,ldc->bl...d", probs, table)
+        return (self._spread(table, probs.ndim - 1) @ probs.unsqueeze(-1)).squeeze(-1)
 
     def expected_of(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         probs = self._probs(outcomes)
-        self.require_examples(len(choice))
-        return (probs * _chosen_rows(self.tensor(probs), choice)).sum(-1)
+        return (probs * self._chosen_rows(self.tensor(probs), choice)).sum(-1)
 
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
         table = self.tensor(outcomes.weights)
-        gap = _chosen_rows(table, choice) - _chosen_rows(table, rival)  # (B, ..., C)
+        gap = self._chosen_rows(table, choice) - self._chosen_rows(table, rival)  # (B, ..., C)
         return torch.einsum("s...c,...c->s...", outcomes.weights, gap)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """log sum_c u(h, c) p(c), in log space."""
         return torch.logsumexp(
-            _chosen_rows(self.tensor(outcomes.log_weights, log=True), choice) + outcomes.log_weights, -1
+            self._chosen_rows(self.tensor(outcomes.log_weights, log=True), choice) + outcomes.log_weights, -1
         )
 
     @property
     def per_example(self) -> bool:  # type: ignore[override]
-        return self.values.ndim == 3
+        return self.values.ndim == 3 and not self.per_label
 
     @property
     def span(self) -> float:
-        """The distance from the worst to the best cell; 1 for a constant table, which has none."""
-        return float(np.ptp(self.values)) or 1.0
+        """The distance from the worst to the best cell; 1 for a constant table, which has none. Of the tables of
+        labels, it is the widest one's.
+        """
+        return float(self._spans.max())
 
     def bounded(self, margin: float) -> Self:
         """``u - min(u) + margin``: the strictly positive table that the calibrated bound needs.
 
         Decisions do not change, and neither do the costs the table stands for. The logarithm of the
         gain does: the smaller the margin, the harder the worst cell is punished.
+
+        The table of each label is shifted by itself, its margin in proportion to its own span, as if it were alone.
+        The result has no costs (``best`` is NaN): there is no cost of nothing for all labels.
         """
         if not (margin > 0 and np.isfinite(margin)):
             raise StakesError(f"expected a margin above 0, but got {margin}")
+        if self.per_label:
+            shifts = margin * self._spans / self.span - self.values.min((1, 2))  # (L,)
+            return replace(self, values=self.values + shifts[:, None, None], best=float("nan"))
         shift = margin - float(self.values.min())
         return replace(self, values=self.values + shift, best=self.best + shift)
 
@@ -120,33 +131,45 @@ class TableUtility(Utility):
         return self._tensors[key]
 
     def rows(self, index: Any) -> Self:
-        """The tables of these examples; itself, if there is one table for all examples."""
-        if self.values.ndim == 2:
+        """The tables of these examples; itself, if examples have none of their own."""
+        if not self.per_example:
             return self
         return replace(self, values=self.values[index.cpu().numpy() if isinstance(index, Tensor) else index])
 
     def require_examples(self, count: int) -> None:
-        if self.values.ndim == 3 and len(self.values) != count:
+        if self.per_example and len(self.values) != count:
             raise StakesError(
                 f"expected {len(self.values)} examples, one for each table of the utility, but got {count}"
+            )
+
+    def require_axes(self, shape: Sequence[int]) -> None:
+        """Refuse decisions ``(B, ...)`` that are not as many as the tables, along the axis of the tables."""
+        if not self.per_label:
+            self.require_examples(shape[0])
+        elif len(shape) < 2 or shape[1] != len(self.values):
+            raise StakesError(
+                f"expected decisions of shape (B, {len(self.values)}, ...), with a table of the utility for each "
+                f"label, but got {tuple(shape)}"
             )
 
     # For evaluation ----------------------------------------------------------------------------------
 
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
-        choices, outcomes = np.asarray(choice), np.asarray(outcome)
+        choices, outcomes = np.asarray(choice), self._class_numbers(outcome)
         if self.values.ndim == 2:
             return self.values[choices, outcomes]  # type: ignore[no-any-return]
-        self.require_examples(len(choices))
-        return self.values[np.arange(len(choices)).reshape(-1, *[1] * (choices.ndim - 1)), choices, outcomes]  # type: ignore[no-any-return]
+        self.require_axes(choices.shape)
+        axis = 1 if self.per_label else 0
+        tables = np.arange(len(self.values)).reshape([-1 if number == axis else 1 for number in range(choices.ndim)])
+        return self.values[tables, choices, outcomes]  # type: ignore[no-any-return]
 
     def mean_utility(self, counts: Counts) -> float:
-        """The mean utility of the decisions, from how often each met each outcome."""
+        """The mean utility of the decisions, from how often each met each outcome (for each label, if they differ)."""
         return float((counts * self._one_table("counts").values).sum() / counts.sum())
 
     def mean_regret(self, counts: Counts) -> float:
         """How much less the decisions were worth, on average, than those of an oracle that knows the outcome."""
-        oracle = (counts.sum(0) * self._one_table("counts").values.max(0)).sum() / counts.sum()
+        oracle = (counts.sum(-2) * self._one_table("counts").values.max(-2)).sum() / counts.sum()
         return float(oracle) - self.mean_utility(counts)
 
     @property
@@ -161,20 +184,24 @@ class TableUtility(Utility):
 
     @property
     def best_response(self) -> NDArray[np.int64]:
-        """(C,) the decision for an outcome known for certain: the one of its name, else the best one."""
-        best = self._one_table("best_response").values.argmax(0)
-        index = {name: row for row, name in enumerate(self.decisions)}
-        return np.array([index.get(name, best[column]) for column, name in enumerate(self.outcomes)])
+        """(C,), or (L, C), the decision for an outcome known for certain: the one of its name, else the best one."""
+        best: NDArray[np.int64] = self._one_table("best_response").values.argmax(-2)
+        for column, name in enumerate(self.outcomes):
+            if name in self.decisions:
+                best[..., column] = self.decisions.index(name)
+        return best
 
     @property
     def class_weights(self) -> NDArray[np.float64]:
-        """(C,) what a mistake about each outcome costs: the mean regret of its column (Ting 2002), scaled to mean 1."""
-        table = self.values.mean(0) if self.values.ndim == 3 else self.values
-        regret = (table.max(0) - table).mean(0)
+        """(C,), or (L, C) for labels, what a mistake about each outcome costs: the mean regret of its column (Ting
+        2002), scaled to mean 1.
+        """
+        table = self.values.mean(0) if self.per_example else self.values
+        regret = (table.max(-2, keepdims=True) - table).mean(-2)
         return regret / regret.mean() if regret.any() else np.ones_like(regret)
 
     def warnings(self) -> list[str]:
-        """What is probably a mistake in the table, in words; empty for a table for each example."""
+        """What is probably a mistake in the table, in words; empty for several tables."""
         return table_warnings(self.values, self.decisions, self.outcomes) if self.values.ndim == 2 else []
 
     # As data and text --------------------------------------------------------------------------------
@@ -188,6 +215,7 @@ class TableUtility(Utility):
             "unit": self.unit,
             "best": self.best,
             "scale": self.scale,
+            **({"per_label": True} if self.per_label else {}),
         }
 
     def __eq__(self, other: object) -> bool:
@@ -223,6 +251,8 @@ class TableUtility(Utility):
                 f"expected a table of {expected[0]} decisions x {expected[1]} outcomes (or one per example), "
                 f"but got the shape {self.values.shape}"
             )
+        if self.per_label and self.values.ndim != 3:
+            raise StakesError(f"expected a table for each label, but got the shape {self.values.shape}")
         if 0 in self.values.shape:
             raise StakesError("expected at least one decision and one outcome, but the table is empty")
         for kind, names in (("decision", self.decisions), ("outcome", self.outcomes)):
@@ -253,22 +283,51 @@ class TableUtility(Utility):
         return replace(self, values=values, best=max(self.best, float(values.max())))
 
     def _one_table(self, what: str) -> Self:
-        if self.values.ndim != 2:
+        if self.per_example:
             raise StakesError(f"{what} needs one table for all examples, but this utility has one per example")
         return self
 
+    @property
+    def _spans(self) -> NDArray[np.float64]:
+        """Of each table of labels, or of all there is."""
+        spans = np.atleast_1d(np.ptp(self.values, axis=(1, 2) if self.per_label else None))
+        return np.where(spans > 0, spans, 1.0)
 
-def _chosen_rows(table: Tensor, choice: Tensor) -> Tensor:
-    """``(B, ..., C)``: what each choice is worth under each outcome, from a table ``(D, C)`` or ``(B, D, C)``."""
-    if table.ndim == 2:
-        return table[choice]
-    spread = _spread(table, choice.ndim - 1)
-    return torch.take_along_dim(spread, choice[..., None, None], dim=-2).squeeze(-2)
+    def _class_numbers(self, outcome: Tensor | ArrayLike) -> NDArray[np.int64]:
+        """Outcomes as numbers of the columns; 0.0 and 1.0 will do."""
+        given = np.asarray(outcome)
+        with np.errstate(invalid="ignore"):
+            numbers = given.astype(np.int64, copy=False)
+        exact = numbers is given or bool((numbers == given).all())
+        if numbers.size and not (exact and numbers.min() >= 0 and numbers.max() < len(self.outcomes)):
+            raise StakesError(
+                f"expected outcomes from 0 to {len(self.outcomes) - 1}, but got {given.dtype} from {given.min()} to "
+                f"{given.max()}: leave out labels that are ignored"
+            )
+        return numbers
+
+    def _chosen_rows(self, table: Tensor, choice: Tensor) -> Tensor:
+        """``(B, ..., C)``: what each choice is worth under each outcome, from the table or tables as a tensor."""
+        if table.ndim == 2:
+            return table[choice]
+        self.require_axes(choice.shape)
+        spread = self._spread(table, choice.ndim)
+        return torch.take_along_dim(spread, choice[..., None, None], dim=-2).squeeze(-2)
+
+    def _spread(self, table: Tensor, axes: int) -> Tensor:
+        """``(B, 1, ..., D, C)``, or ``(1, L, 1, ..., D, C)`` for labels: ``axes`` before the last two."""
+        leading = (1, len(table)) if self.per_label else (len(table),)
+        return table.reshape(*leading, *[1] * (axes - len(leading)), *table.shape[1:])
 
 
-def _spread(table: Tensor, middle: int) -> Tensor:
-    """``(B, D, C) -> (B, 1, ..., 1, D, C)`` with ``middle`` axes between."""
-    return table.reshape(len(table), *[1] * middle, *table.shape[1:])
+def entry_by_label(row: Tensor, numbers: Tensor) -> Tensor:
+    """``row[numbers]`` of a row ``(C,)``; of rows ``(L, C)``, numbers ``(B, L, ...)`` have the row of their label."""
+    if row.ndim == 1:
+        return row[numbers]
+    if numbers.ndim < 2 or numbers.shape[1] != len(row):
+        raise StakesError(f"expected {len(row)} labels on axis 1, but got the shape {tuple(numbers.shape)}")
+    labels = torch.arange(len(row), device=row.device).reshape(-1, *[1] * (numbers.ndim - 2))
+    return row[labels, numbers]
 
 
 def _index(name: str, names: Sequence[str], kind: str) -> int:
