@@ -58,7 +58,7 @@ class Objective(ABC):
         return losses.where(counted, 0).sum() / counted.sum().clamp_min(1)
 
     @abstractmethod
-    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Inputs | None) -> Tensor:
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
         """``(B, ...)`` the loss of each label; those of labels that do not count are left out of the mean."""
 
     def fresh(self) -> Self:
@@ -112,7 +112,7 @@ class Weighted(Objective):
         """A class weighs what a mistake about it costs: `TableUtility.class_weights`."""
         return cls(utility.class_weights)
 
-    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Inputs | None) -> Tensor:
+    def losses(self, posterior: Posterior, x: Inputs, labels: Tensor, index: Tensor | None) -> Tensor:
         likelihood, outputs = posterior.likelihood, posterior.outputs(x)
         outcomes = likelihood.outcomes(outputs)
         losses = -likelihood.log_prob(outputs, labels, outcomes).mean(0)  # (B, ...)

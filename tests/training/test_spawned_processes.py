@@ -18,9 +18,9 @@ x = torch.eye(3)[labels] + 0.3 * torch.randn(81, 3, generator=torch.Generator().
 utility = Utility.diagonal("abc")
 config = Training(epochs=6, learning_rate=0.03, clip_norm=1.0)
 
-def train(strategy, loader, **options):
+def train(strategy, loader, config=config, dropout=0.3, **options):
     torch.manual_seed(0)
-    posterior = MCDropout(MLP(3, 3, hidden=(16,), dropout=0.3))
+    posterior = MCDropout(MLP(3, 3, hidden=(16,), dropout=dropout))
     network = posterior.network
     history = fit(posterior, LossCalibrated(utility, refresh="running"), loader, (x, labels), utility=utility,
                   config=config, devices=2, strategy=strategy, precision="64-true", progress=False, **options)
@@ -40,6 +40,8 @@ if __name__ == "__main__":
     rows = TensorDataset(x, labels)
     train("ddp_spawn", DataLoader(rows, 16, shuffle=True))
     train("ddp_fork", DataLoader(rows, 16, shuffle=True), on_step=lambda step: None)
+    for size, accumulate in ((16, 1), (4, 4)):
+        train("ddp_fork", DataLoader(rows, size), Training(epochs=6, accumulate=accumulate), dropout=1e-12)
     refused("ddp_spawn", DataLoader(rows, 16), on_step=lambda step: None)
     refused("ddp_notebook", DataLoader(rows, batch_sampler=list(BatchSampler(RandomSampler(rows), 16, False))))
 """
@@ -55,8 +57,9 @@ def test_spawned_and_forked_processes_train_the_posterior_of_their_parent(tmp_pa
         [sys.executable, script], capture_output=True, text=True, timeout=240, env={**os.environ, "TMPDIR": str(files)}
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    spawned, forked, unpicklable, batch_sampler = done.stdout.splitlines()
+    spawned, forked, large, accumulated, unpicklable, batch_sampler = done.stdout.splitlines()
     assert spawned == forked
+    assert float(large.split()[-1]) == pytest.approx(float(accumulated.split()[-1]), rel=1e-6)
     assert float(spawned.split()[1]) > 0.95
     assert "define functions and classes at the top of a module" in unpicklable
     assert "cannot share the batches of a batch_sampler" in batch_sampler

@@ -40,6 +40,7 @@ def test_the_recipe_for_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [event.step for event in events.Scalars("validation/utility")] == [1, 2, 3]
 
 
+@pytest.mark.filterwarnings("ignore")  # of the packages that MLflow uses
 def test_the_recipe_for_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")

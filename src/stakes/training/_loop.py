@@ -55,7 +55,7 @@ class TrainingLoop:
         self._losses = _BatchLoss(posterior, self.objective, examples)
         self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
         self._has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in posterior.modules())
-        self.steps = Steps(fabric, self._losses, config, make_optimizer, make_scheduler, on_step)
+        self.steps = Steps(fabric, posterior, self._losses, config, make_optimizer, make_scheduler, on_step)
 
     def run(
         self, models: Sequence[ModelState], report: Callable[[Epoch], None], checkpoint: Checkpoint | None = None

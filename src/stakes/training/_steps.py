@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from stakes.errors import StakesError
+from stakes.posteriors.base import Posterior
 from stakes.training._checkpoint import restored
 from stakes.training.config import Step, Training
 from stakes.training.examples import Batch
@@ -23,19 +24,20 @@ MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
 class Steps:
-    """Steps that lower ``losses``, a module that returns the mean loss of a batch."""
+    """Steps of ``posterior`` that lower ``loss``, a module that returns the mean over the labels of a batch."""
 
     def __init__(
         self,
         fabric: "OneCPU | Fabric",
-        losses: nn.Module,
+        posterior: Posterior,
+        loss: nn.Module,
         config: Training,
         make_optimizer: MakeOptimizer | None,
         make_scheduler: MakeScheduler | None,
         on_step: Callable[[Step], None] | None,
     ) -> None:
-        self._fabric, self._config = fabric, config
-        parameters = [parameter for parameter in losses.parameters() if parameter.requires_grad]
+        self._fabric, self._config, self._likelihood = fabric, config, posterior.likelihood
+        parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
         self.optimizer = (
             make_optimizer(parameters)
             if make_optimizer
@@ -47,7 +49,7 @@ class Steps:
         self._taken = 0
         self._forward: Any  # an nn.Module, or Fabric's
         self._stepper: Optimizer
-        self._forward, self._stepper = fabric.setup(losses, self.optimizer)
+        self._forward, self._stepper = fabric.setup(loss, self.optimizer)
 
     def start_epoch(self, epoch: int) -> None:
         if self._config.schedule_by == "epoch":
@@ -98,15 +100,20 @@ class Steps:
             loss = self._loss(batches[0])
             self._fabric.backward(loss, scale)
             return loss.detach()
-        sizes = [batch.labels.numel() for batch in batches]
+        sizes = [self._count(batch.labels) for batch in batches]
         total = torch.zeros((), device=self._fabric.device)
         for place, (batch, size) in enumerate(zip(batches, sizes, strict=True), 1):
             with self._fabric.no_backward_sync(self._forward, enabled=place < len(batches)):
                 loss = self._loss(batch)
-                weight = torch.full_like(loss, size / sum(sizes))
+                weight = torch.full_like(loss, size / max(1, sum(sizes)))
                 self._fabric.backward(loss, weight if scale is None else weight * scale)
             total = total + weight * loss.detach()
         return total
+
+    def _count(self, labels: Tensor) -> int:
+        """How many labels the loss is a mean over."""
+        counted = self._likelihood.counted(labels)
+        return labels.numel() if counted is None else int(counted.sum())
 
     def _loss(self, batch: Batch) -> Tensor:
         positions, x, labels, weights = self._fabric.to_device(batch)
