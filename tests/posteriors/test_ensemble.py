@@ -48,8 +48,8 @@ def test_plain_networks_all_at_once_say_what_each_says(last: nn.Module, memory: 
         draws = Ensemble(networks).draw(3, seed=1)
     with pytest.warns(StakesWarning, match="without that"):
         general = Ensemble([Wrapped(net) for net in networks]).draw(3, seed=1)
-    assert draws._layers is not None
-    assert general._layers is None
+    assert draws._stacked is not None
+    assert general._stacked is None
     torch.testing.assert_close(draws(x, memory).log_probs(), general(x).log_probs(), atol=1e-5, rtol=1e-5)
 
 

@@ -67,4 +67,4 @@ def test_two_processes_train_one_model_and_resume_to_the_same_result(tmp_path: P
         results = sorted(re.findall(pattern, done.stdout))
         assert [rank for rank, _, _ in results] == ["0", "0", "1", "1"], done.stderr[-2000:]
         assert len({result[1:] for result in results}) == 1, results
-        assert float(results[0][1]) > 0.95
+        assert float(results[0][1]) > 0.9

@@ -56,6 +56,7 @@ class MCDropout(Posterior):
         self._keep = 1 - sum(rates) / len(rates)
         self._over_draws = OverDraws(network)
         self._group = group_size(rates)
+        self._stacked = StackedLayers.of(network)
         self._layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = {}
         self._checked: set[Hashable] = set()
 
@@ -74,6 +75,8 @@ class MCDropout(Posterior):
         masks = {
             key: fresh_masks(layout.p, self._group, layout.shape, samples, device) for key, layout in layouts.items()
         }
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return self._stacked(x, masks)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
             with active(ActiveMasks(masks, layouts, rows)):
@@ -124,7 +127,7 @@ class DropoutDraws(FrozenDraws):
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         group = group_size(dropout_rate(layer) for layer in dropout_layers(network))
         super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group)
-        self._stacked = StackedLayers.of(self._network.layers or [], names={})
+        self._stacked = StackedLayers.of_layers(self._network.layers or [], names={})
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:

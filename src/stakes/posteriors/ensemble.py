@@ -17,9 +17,10 @@ from stakes import inputs, seeds
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
-from stakes.posteriors._sampling.fusion import FusedNetwork, NormedLinear, is_just
+from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
 from stakes.posteriors._sampling.probe import Probe, probe
+from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
     FrozenDraws,
     Posterior,
@@ -30,7 +31,6 @@ from stakes.posteriors.base import (
 )
 
 DEFAULT_MEMBERS = 5
-_ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity, nn.Dropout)
 
 
 @families.register("ensemble")
@@ -113,35 +113,35 @@ def _warn_of_randomness(names: Sequence[str]) -> None:
 class EnsembleDraws(FrozenDraws):
     """Each draw is one member of the ensemble, as it was when it was drawn, without its dropout."""
 
+    _network: FusedNetwork
+
     def __init__(self, members: Sequence[nn.Module], likelihood: Likelihood) -> None:
         alike = all(_settings_of(member) == _settings_of(members[0]) for member in members)
         frozen = [FusedNetwork(without_dropout(member), channels_last=False) for member in members]
         super().__init__(frozen[0], likelihood, len(frozen), seed=0)
         # One network with all their weights, unless they differ in something else.
         self._members = None if alike else frozen
-        self._layers = _stacked_layers(frozen) if alike else None
         self._state: dict[str, Tensor] = {}
         if alike:
             parameters, buffers = torch.func.stack_module_state(frozen)
             self._state = {**parameters, **buffers}
+        names = {layer: name for name, layer in self._network.named_modules()}
+        self._stacked = StackedLayers.of_layers(self._network.layers or [], names)
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         self._plan(x)
         if self._members is not None:
             return torch.stack([inputs.call(member, x) for member in self._members[first:last]])
-        if self._layers is not None and isinstance(x, Tensor) and x.ndim == 2:
-            # Without vmap, which takes as long as a small network: for one input that is what counts.
-            h = x.expand(last - first, *x.shape)
-            for layer in self._layers:
-                h = layer(h, first, last) if isinstance(layer, _StackedLinear) else layer(h)
-            return h
+        state = {key: value[first:last] for key, value in self._state.items()}
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return self._stacked(x, state)
 
         def one(state: Mapping[str, Tensor]) -> Tensor:
             return inputs.call(self._network, x, state)
 
         with self._lock:
-            return self._over_draws(one, {key: value[first:last] for key, value in self._state.items()})
+            return self._over_draws(one, state)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
@@ -149,36 +149,6 @@ class EnsembleDraws(FrozenDraws):
         if shown.random_in_training:
             _warn_of_randomness(shown.random_in_training)
         return shown
-
-
-class _StackedLinear:
-    """The same linear layer of all members."""
-
-    def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        self.weight = torch.stack([layer.weight.T for layer in layers])  # (M, I, O)
-        zeros = layers[0].weight.new_zeros(layers[0].out_features)
-        biases: list[Tensor] = [zeros if layer.bias is None else layer.bias for layer in layers]
-        self.bias = torch.stack(biases).unsqueeze(1)  # (M, 1, O)
-
-    def __call__(self, x: Tensor, first: int, last: int) -> Tensor:
-        return torch.baddbmm(self.bias[first:last], x, self.weight[first:last])  # (members, B, O)
-
-
-def _stacked_layers(members: Sequence[FusedNetwork]) -> "Sequence[_StackedLinear | nn.Module] | None":
-    """The layers of plain networks, linear ones with activations between, for all members; None for other networks."""
-    stacked: list[_StackedLinear | nn.Module] = []
-    sequences = [member.layers for member in members]
-    if not all(sequences):
-        return None
-    for same in zip(*sequences, strict=True):
-        parts = [layer.fused if isinstance(layer, NormedLinear) else layer for layer in same]
-        if all(is_just(part, nn.Linear) for part in parts):
-            stacked.append(_StackedLinear(parts))
-        elif stacked and all(is_just(part, *_ELEMENTWISE) for part in parts):  # not first: it may work in place
-            stacked.append(parts[0])
-        else:
-            return None
-    return stacked
 
 
 def _settings_of(network: nn.Module) -> list[object]:

@@ -9,7 +9,8 @@ the weights, its signs flipped at random for each example, so that all positions
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_s
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, swap_layers
 from stakes.posteriors._sampling.masks import ActiveMasks, active
 from stakes.posteriors._sampling.probe import Probe, probe
+from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import FrozenDraws, OverDraws, Posterior, Stacks, families, require_samples
 
 _PLAIN = (
@@ -65,6 +67,14 @@ class MeanField(Posterior):
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
 
+    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
+        """In pairs of draws with opposite noise, as in `draw`."""
+        require_samples(samples)
+        pairs = -(-samples // PAIR)
+        with _mirrored_noise(self.network):
+            outputs = self.outputs(inputs.cat([x, x]), pairs)  # (pairs, 2 B, C, ...)
+        return torch.cat(outputs.chunk(PAIR, 1))[:samples]
+
     def kl(self) -> Tensor:
         layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianLayer)]
         return torch.stack([layer.kl(self.prior_sd) for layer in layers]).sum()
@@ -96,17 +106,21 @@ class MeanFieldDraws(FrozenDraws):
             for key, moments in layer.frozen_moments().items()
         }
         self._weights = Stacks(self._sample, samples)
+        self._stacked = StackedLayers.of(self._network)
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         plan, rows = self._plan(x), inputs.count(x)
+        tensors = {**self._weights(first, last), **plan.masks(first, last)}
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return self._stacked(x, tensors)
 
         def one(draw: Mapping[str, Tensor]) -> Tensor:
             with active(ActiveMasks(draw, plan.layouts, rows)):
                 return inputs.call(self._network, x, {key: draw[key] for key in self._gaussians})
 
         with self._lock:
-            return self._over_draws(one, {**self._weights(first, last), **plan.masks(first, last)})
+            return self._over_draws(one, tensors)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
@@ -140,7 +154,7 @@ class GaussianLayer(nn.Module):
 
     def __init__(self, layer: nn.Linear | _ConvNd, initial_sd: float) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.mirrored = layer, False
         start = float(torch.tensor(initial_sd, dtype=torch.float64).expm1().log())  # softplus(start) = sd
         self.rho = nn.ParameterDict({key: torch.full_like(mean, start) for key, mean in layer.named_parameters()})
 
@@ -151,8 +165,7 @@ class GaussianLayer(nn.Module):
     def _local_noise(self, x: Tensor) -> Tensor:
         variances = {key: softplus(rho).square() for key, rho in self.rho.items()}
         variance: Tensor = functional_call(self.layer, variances, (x.square(),))
-        noise: Tensor = variance.clamp_min(1e-16).sqrt() * torch.randn_like(variance)
-        return noise
+        return variance.clamp_min(1e-16).sqrt() * self._noise(torch.randn, variance.shape, variance)
 
     def _flipped_noise(self, x: Tensor, mean: Tensor) -> Tensor:
         sd = {key: softplus(rho) for key, rho in self.rho.items()}
@@ -160,11 +173,21 @@ class GaussianLayer(nn.Module):
         if "bias" in sd:
             sample["bias"] = torch.zeros_like(sd["bias"])
         axis = -1 if isinstance(self.layer, nn.Linear) else 1
-        noise: Tensor = functional_call(self.layer, sample, (x * _signs(x, axis),)) * _signs(mean, axis)
+        noise: Tensor = functional_call(self.layer, sample, (x * self._signs(x, axis),)) * self._signs(mean, axis, True)
         if "bias" in sd:
-            fresh = _per_example(torch.randn, mean, axis)  # (B, 1, ..., features, ..., 1)
+            fresh = self._noise(torch.randn, _per_example(mean, axis), mean)  # (B, 1, ..., features, ..., 1)
             noise = noise + fresh * sd["bias"].reshape([-1 if n == axis % mean.ndim else 1 for n in range(mean.ndim)])
         return noise
+
+    def _noise(self, draw: Callable[..., Tensor], shape: Sequence[int], like: Tensor, opposite: bool = True) -> Tensor:
+        """Random numbers for each example; the second half of a mirrored batch has the opposite (or the same) ones."""
+        if not self.mirrored:
+            return draw(shape, dtype=like.dtype, device=like.device)
+        half = draw([shape[0] // PAIR, *shape[1:]], dtype=like.dtype, device=like.device)
+        return torch.cat([half, -half if opposite else half])
+
+    def _signs(self, like: Tensor, axis: int, opposite: bool = False) -> Tensor:
+        return self._noise(_random_signs, _per_example(like, axis), like, opposite)
 
     @property
     def weight(self) -> Tensor:
@@ -203,15 +226,28 @@ def _refuse_tied_weights(network: nn.Module) -> None:
         )
 
 
-def _per_example(draw: Callable[..., Tensor], like: Tensor, axis: int) -> Tensor:
-    """Random numbers for each example and feature, shared by all positions."""
+def _random_signs(shape: Sequence[int], **kind: Any) -> Tensor:
+    return torch.rand(shape, **kind).sub_(0.5).sign_()
+
+
+def _per_example(like: Tensor, axis: int) -> list[int]:
+    """The shape of numbers for each example and feature, shared by all positions."""
     shape = [like.shape[0], *[1] * (like.ndim - 1)]
     shape[axis] = like.shape[axis]
-    return draw(shape, dtype=like.dtype, device=like.device)
+    return shape
 
 
-def _signs(like: Tensor, axis: int) -> Tensor:
-    return _per_example(torch.rand, like, axis).sub_(0.5).sign_()
+@contextmanager
+def _mirrored_noise(network: nn.Module) -> Iterator[None]:
+    """Inside, the second half of a batch gets the opposite of the noise of the first."""
+    layers = [layer for layer in network.modules() if isinstance(layer, GaussianLayer)]
+    for layer in layers:
+        layer.mirrored = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.mirrored = False
 
 
 def _gaussian(layer: nn.Module, initial_sd: float) -> GaussianLayer | None:

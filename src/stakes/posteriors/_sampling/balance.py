@@ -66,8 +66,9 @@ def fresh_masks(p: float, size: int, shape: torch.Size, samples: int, device: to
 
 def unpack(patterns: Tensor, first: int, last: int) -> Tensor:
     """``(...) -> (last - first, ...)``: the masks of some draws of a group, 1 for what is kept."""
-    masks = [patterns.bitwise_right_shift(draw).bitwise_and_(1) for draw in range(first, last)]
-    return torch.stack([mask.to(torch.uint8) for mask in masks])  # becomes float three times as fast as bool does
+    shifts = torch.arange(first, last, dtype=patterns.dtype, device=patterns.device)
+    bits = patterns.bitwise_right_shift(shifts.view(-1, *[1] * patterns.ndim)).bitwise_and(1)
+    return bits.to(torch.uint8)  # becomes float three times as fast as bool does
 
 
 def antithetic_normal(shape: torch.Size, draw: int, seed: int, *names: str) -> Tensor:

@@ -36,12 +36,12 @@ class FusedNetwork(nn.Module):
         super().__init__()
         self.network = network.requires_grad_(False)
         self.fused = nn.ModuleList()  # the layers that stand for others, where `parameters` finds them
-        sequences = [module for module in network.modules() if isinstance(module, nn.Sequential) and _is_plain(module)]
+        sequences = [module for module in network.modules() if isinstance(module, nn.Sequential) and is_plain(module)]
         known = set(network.modules())
         for sequence in reversed(sequences):  # inner ones first
             layers = [*sequence]  # not its `children`, which name a layer once that stands in it twice
-            for fuse in (_fuse_norm, _fuse_one_by_one, _fuse_upsampling, _fuse_dropout):
-                layers = _fuse_neighbours(layers, fuse)
+            for fuse in (_fuse_norm, _fuse_one_by_one, _fuse_upsampling, fuse_dropout):
+                layers = fuse_neighbours(layers, fuse)
             self.fused.extend(layer for layer in layers if layer not in known and not isinstance(layer, MaskedLinear))
             sequence.__dict__["forward"] = _FusedForward(layers)
         self.channels_last = channels_last and any(isinstance(layer, nn.Conv2d) for layer in network.modules())
@@ -72,7 +72,7 @@ class FusedNetwork(nn.Module):
         return run()
 
 
-def _is_plain(sequence: nn.Sequential) -> bool:
+def is_plain(sequence: nn.Sequential) -> bool:
     return type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence)
 
 
@@ -108,7 +108,7 @@ def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     return x
 
 
-def _fuse_neighbours(
+def fuse_neighbours(
     layers: Sequence[nn.Module], fuse: Callable[[nn.Module, nn.Module], nn.Module | None]
 ) -> list[nn.Module]:
     """``layers`` with each pair of neighbours fused that can be."""
@@ -206,7 +206,7 @@ def _fuse_upsampling(first: nn.Module, second: nn.Module) -> nn.Module | None:
     return fused.eval()
 
 
-def _fuse_dropout(first: nn.Module, second: nn.Module) -> nn.Module | None:
+def fuse_dropout(first: nn.Module, second: nn.Module) -> nn.Module | None:
     if isinstance(first, FrozenDropout) and is_just(second, nn.Linear):
         return MaskedLinear(first, second)
     return None

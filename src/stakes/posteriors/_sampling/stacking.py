@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stakes.posteriors._sampling.fusion import NormedLinear, is_just
+from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_just, is_plain
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear
 
 MANY_INPUTS = 32
@@ -39,9 +39,22 @@ class StackedLayers:
         self._steps = steps
 
     @classmethod
-    def of(cls, layers: Sequence[nn.Module], names: Mapping[nn.Module, str]) -> "StackedLayers | None":
+    def of(cls, network: nn.Module) -> "StackedLayers | None":
+        """For a network that is one plain sequence, in training or frozen; None for others."""
+        if not isinstance(network, nn.Sequential) or not is_plain(network):
+            return None
+        names = {layer: name for name, layer in network.named_modules()}  # the first, of a layer that stands twice
+        dropout: dict[nn.Module, nn.Module] = {
+            layer: FrozenDropout(names[layer], layer) for layer in network if is_just(layer, nn.Dropout) and layer.p > 0
+        }
+        return cls.of_layers([dropout.get(layer, layer) for layer in network], names)
+
+    @classmethod
+    def of_layers(cls, layers: Sequence[nn.Module], names: Mapping[nn.Module, str]) -> "StackedLayers | None":
         """For the layers of a sequence; None if one of them is not plain."""
-        steps, calls = [], Counter[str]()
+        layers = fuse_neighbours(layers, fuse_dropout)
+        steps: list[_Step] = []
+        calls: Counter[str] = Counter()
         for layer in layers:
             layer = layer.fused if isinstance(layer, NormedLinear) else layer
             dropout = layer.dropout if isinstance(layer, MaskedLinear) else layer
@@ -57,7 +70,7 @@ class StackedLayers:
                 steps.append(_Step(linear, names.get(linear, ""), None))  # not first: it may work in place
             else:
                 return None
-        return cls(steps) if steps and all(isinstance(step, _Step) for step in steps) else None
+        return cls(steps) if steps else None
 
     def __call__(self, x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
         """``(B, U) -> (S, B, C)``; ``draws`` holds masks ``(S, U)``, weights ``(S, O, U)`` and biases ``(S, O)``."""
@@ -98,15 +111,14 @@ def _few(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor
 
 def _many(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
     """``(B, U) or (S, U, B) -> (S, O, B)``, or ``(B, O)`` as long as all draws share it."""
-    weight = weight if mask is None else weight * mask.unsqueeze(1)  # (S, O, U)
-    if weight.ndim == 2:
-        if x.ndim == 2:
-            return nn.functional.linear(x, weight, bias)
-        weight = weight.expand(len(x), *weight.shape)
+    if mask is None and weight.ndim == x.ndim == 2:
+        return nn.functional.linear(x, weight, bias)
+    samples = len(weight if weight.ndim == 3 else x if mask is None else mask)
+    weight = weight.expand(samples, *weight.shape[-2:]) if mask is None else weight * mask.unsqueeze(1)  # (S, O, U)
+    bias = bias.expand(samples, -1).unsqueeze(2)  # (S, O, 1)
     if x.ndim == 3:
-        return torch.baddbmm(bias.expand(len(weight), -1).unsqueeze(2), weight, x)
+        return torch.baddbmm(bias, weight, x)
     # One product for all draws, the bias as the weight of an input that is 1.
-    bias = bias.expand(len(weight), -1).unsqueeze(2)
     weights = torch.cat([weight, bias], 2).flatten(0, 1)  # (S O, U + 1)
     ones = torch.cat([x, x.new_ones(len(x), 1)], 1)  # (B, U + 1)
-    return (weights @ ones.T).view(len(weight), -1, len(x))
+    return (weights @ ones.T).view(samples, -1, len(x))
