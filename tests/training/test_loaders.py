@@ -155,7 +155,7 @@ def test_a_batch_sampler_and_a_collate_function_of_the_user_work_with_every_refr
     model, sampler = MCDropout(Reader()), ByLength(Sentences.lengths, 4)
     loader = DataLoader(Sentences(), batch_sampler=sampler, collate_fn=padded)
     config = Training(epochs=30, batch_size=4, learning_rate=0.1, samples=2)
-    objective = LossCalibrated(UTILITY, refresh=refresh, samples=2, momentum=0.9)
+    objective = LossCalibrated(UTILITY, refresh=refresh, samples=2)
     history = fit(model, objective, loader, loader, utility=UTILITY, config=config, progress=False)
     assert history.best_utility == 1.0, "every example has its own word, and its own decision"
     assert [epoch for epoch in sampler.epochs if epoch] == list(range(1, len(history.epochs) + 1))
@@ -201,6 +201,32 @@ def test_decisions_are_kept_by_index_whatever_the_sampler_chooses(refresh: str) 
     fit(posterior(), objective, DataLoader(TensorDataset(x, labels), 5, sampler=sampler), config=CONFIG, progress=False)
     assert len(taken) == 9
     assert all(torch.equal(choice, index % 3) for index, choice in taken)
+
+
+@pytest.mark.parametrize("refresh", ["epoch", "running"])
+def test_what_an_objective_remembers_stands_at_the_index_of_the_example(refresh: str) -> None:
+    """Of a network that does not change: its own prediction for each example."""
+    runs: list[LossCalibrated] = []
+
+    class Kept(LossCalibrated):
+        def fresh(self) -> "Kept":
+            runs.append(super().fresh())
+            return runs[-1]
+
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Dropout(1e-12), nn.Linear(3, 3))
+    x, labels = rows()
+    x[:, 0] /= N
+    expected = network.eval()(x).softmax(-1).detach()
+    loader = DataLoader(TensorDataset(x, labels), 6, shuffle=True)
+    config = Training(epochs=2, learning_rate=1e-12)
+    fit(MCDropout(network), Kept(UTILITY, refresh=refresh), loader, config=config, progress=False)
+    memory = runs[0].state_dict()["memory"][:N]
+    if refresh == "running":
+        torch.testing.assert_close(memory.float(), expected, atol=2e-3, rtol=0)
+    else:
+        assert len(expected.argmax(-1).unique()) > 1
+        assert torch.equal(memory.long(), expected.argmax(-1))
 
 
 # Items -----------------------------------------------------------------------------------------------------
