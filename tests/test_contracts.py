@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from stakes import (
     Ensemble,
+    Laplace,
     LossCalibrated,
     MCDropout,
     MeanField,
@@ -48,11 +49,22 @@ INPUTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "vectors": (vector_network, (4,)),
     "images": (ImageNetwork, (2, 5, 6)),
 }
+
+
+def finished(posterior: Posterior) -> Posterior:
+    """With its step after training, if it has one."""
+    kind = "vectors" if isinstance(posterior.network, nn.Sequential) else "images"
+    posterior.finish([examples(kind)])
+    return posterior
+
+
 POSTERIORS: dict[str, Callable[[Callable[[], nn.Module]], Posterior]] = {
     "dropout": lambda make: MCDropout(make()),
     "dropout, noisy labels": lambda make: MCDropout(make(), NoisyCategorical(0.1, learn=True)),
     "ensemble": lambda make: Ensemble.of(make, 3, seed=0),
     "mean field": lambda make: MeanField(make()),
+    "laplace": lambda make: finished(Laplace(make())),
+    "laplace, all weights": lambda make: finished(Laplace(make(), weights="all")),
 }
 OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "standard": Standard,
@@ -62,7 +74,10 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "calibrated, running": lambda: LossCalibrated(UTILITY, refresh="running"),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:members of the ensemble are random in training")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:members of the ensemble are random in training"),
+    pytest.mark.filterwarnings("ignore:the network is random in training"),
+]
 inputs = pytest.mark.parametrize("kind", INPUTS)
 posteriors = pytest.mark.parametrize("family", POSTERIORS)
 objectives = pytest.mark.parametrize("goal", OBJECTIVES)
@@ -121,7 +136,8 @@ def test_shapes_keep_the_draw_axis(kind: str, family: str) -> None:
     draws = posterior.draw(4, seed=0)
     trained = posterior.log_probs(x, 4)
     assert draws.samples == (3 if family == "ensemble" else 4)
-    assert draws(x).log_probs().shape == trained.shape == (draws.samples, *labels.shape, CLASSES)
+    assert draws(x).log_probs().shape == (draws.samples, *labels.shape, CLASSES)
+    assert trained.shape == (1 if "laplace" in family else draws.samples, *labels.shape, CLASSES), "it trains its mode"
     assert draws(x).mean_probs().shape == (*labels.shape, CLASSES)
     for log_probs in (trained, draws(x).log_probs()):
         torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(log_probs.shape[:-1]))

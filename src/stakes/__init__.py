@@ -17,7 +17,7 @@ from stakes.likelihoods import Bernoulli, Categorical, Likelihood, NoisyCategori
 from stakes.networks.mlp import MLP
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes, Predictor
-from stakes.posteriors import Draws, Ensemble, MCDropout, MeanField, Posterior, families
+from stakes.posteriors import Draws, Ensemble, Laplace, MCDropout, MeanField, Posterior, families
 from stakes.training.config import History, Training
 from stakes.training.examples import Examples
 from stakes.utility import TableUtility, Utility
@@ -51,6 +51,7 @@ __all__ = [
     "Ensemble",
     "Examples",
     "History",
+    "Laplace",
     "Likelihood",
     "LossCalibrated",
     "MCDropout",

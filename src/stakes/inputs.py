@@ -23,18 +23,15 @@ def tensors_of(x: Inputs) -> list[Tensor]:
 
 def count(x: Inputs) -> int:
     """How many inputs there are; an error if it is none, or if ``x`` is not what inputs are."""
-    if isinstance(x, Tensor):
-        sizes = {len(x) if x.ndim else 0}
-    elif isinstance(x, tuple | Mapping):
-        sizes = {len(each) if isinstance(each, Tensor) and each.ndim else 0 for each in tensors_of(x)}
-    else:
-        sizes = set()
-    if len(sizes) != 1 or 0 in sizes:
+    tensors = tensors_of(x) if isinstance(x, Tensor | tuple | Mapping) else []
+    # Not `len`, which would fix the number in a program that torch.export makes.
+    sizes = [each.shape[0] if isinstance(each, Tensor) and each.ndim else 0 for each in tensors]
+    if not sizes or any(size == 0 or size != sizes[0] for size in sizes):
         raise StakesError(
             "expected inputs as one tensor, or a tuple or dict of tensors, with one batch on axis 0 of all and at "
             f"least one row, but got {_described(x)}: pass tensors only, a row of each for every input"
         )
-    return sizes.pop()
+    return sizes[0]
 
 
 def require_tensor(x: Inputs, taker: str) -> Tensor:

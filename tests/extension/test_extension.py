@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from amounts import Gaussian, Order
-from laplace import LastLayerLaplace
+from last_layer import LastLayerLaplace
 from scipy import stats
 from torch import nn
 
@@ -36,7 +36,7 @@ def patients(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, (x[:, 0] + 0.5 * torch.randn(count, generator=generator) > 0).long()
 
 
-@pytest.mark.parametrize(("file", "most"), [("laplace.py", 60), ("amounts.py", 80)])
+@pytest.mark.parametrize(("file", "most"), [("last_layer.py", 60), ("amounts.py", 80)])
 def test_it_is_short_and_uses_public_names_only(file: str, most: int) -> None:
     text = (Path(__file__).parent / file).read_text()
     assert len(text.splitlines()) <= most

@@ -22,6 +22,16 @@ def test_draws_are_the_members_themselves() -> None:
     torch.testing.assert_close(draws(x).log_probs(), expected)
 
 
+def test_members_may_tie_their_weights() -> None:
+    def tied() -> nn.Module:
+        network = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3, bias=False))
+        network[2].weight = network[0].weight
+        return network
+
+    posterior, x = Ensemble.of(tied, 3, seed=0), torch.randn(5, 3)
+    torch.testing.assert_close(posterior.draw(3, seed=0).outputs(x, 0, 3), posterior.outputs(x).detach())
+
+
 class Wrapped(nn.Module):
     """A network that cannot be seen into."""
 

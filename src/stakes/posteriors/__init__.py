@@ -3,6 +3,7 @@
 from stakes.posteriors.base import Draws, Posterior, families
 from stakes.posteriors.dropout import MCDropout
 from stakes.posteriors.ensemble import Ensemble
+from stakes.posteriors.laplace import Laplace
 from stakes.posteriors.mean_field import MeanField
 
-__all__ = ["Draws", "Ensemble", "MCDropout", "MeanField", "Posterior", "families"]
+__all__ = ["Draws", "Ensemble", "Laplace", "MCDropout", "MeanField", "Posterior", "families"]

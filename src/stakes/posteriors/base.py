@@ -16,8 +16,10 @@ from stakes.errors import StakesError, StakesWarning
 from stakes.inputs import Inputs
 from stakes.likelihoods import Categorical, Likelihood
 from stakes.outcomes import Footprint, Outcomes, Predictor
+from stakes.posteriors._export import export
 from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
 from stakes.posteriors._sampling.probe import Probe
+from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.registry import Registry
 
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
@@ -124,6 +126,18 @@ class Draws(Predictor):
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         """``(last - first, B, C, ...)``: the network outputs of the draws from ``first`` up to ``last``."""
 
+    def to(self, *target: torch.device | str | torch.dtype) -> Self:
+        """The same draws on another device, or in another precision: new ones, while these stay as they are."""
+        raise StakesError(f"a {type(self).__name__} cannot be moved: move the posterior, and draw from it again")
+
+    def export(self, x: Inputs, mean: bool = False) -> torch.export.ExportedProgram:
+        """A program that maps inputs like ``x``, any number of them, to the probabilities ``(S, B, ..., C)`` of all
+        draws, or to their ``mean``, ``(B, ..., C)``. It is called as the network is, and runs without stakes.
+
+        ``torch.export.save`` writes it, ``torch.export.load(path).module()(x)`` runs it, for all draws at once.
+        """
+        raise StakesError(f"a {type(self).__name__} cannot be exported")
+
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         return self.likelihood.outcomes(self.outputs(inputs.cast(x, self.device, self.dtype), first, last))
 
@@ -141,6 +155,9 @@ class FrozenDraws(Draws):
 
     What it has to know of inputs is found by a probe, at the first input of each shape.
     """
+
+    _weights: "Stacks"  # of families that sample weights
+    _stacked: StackedLayers | None = None  # of plain networks
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int, group: int = 1) -> None:
         self.samples, self.group = samples, group
@@ -163,6 +180,33 @@ class FrozenDraws(Draws):
 
     def footprint(self, x: Inputs) -> Footprint:
         return self._plan(x).footprint
+
+    def to(self, *target: torch.device | str | torch.dtype) -> Self:
+        # Masks and noise are made on the CPU, wherever they are used, so these are the same draws.
+        moved = copy.deepcopy(self)
+        for module in (moved._network, moved.likelihood):
+            module.to(*target)  # type: ignore[call-overload]
+        weight = weight_like(moved._network)
+        moved.device, moved.dtype = weight.device, weight.dtype
+        moved._move()
+        return moved
+
+    def _move(self) -> None:
+        """Bring what the network does not hold to its device and precision."""
+
+    def export(self, x: Inputs, mean: bool = False) -> torch.export.ExportedProgram:
+        return export(self, x, mean)
+
+    def for_export(self, x: Inputs, one_by_one: bool) -> Self:
+        """A copy for inputs like ``x``, with all that is random held as tensors."""
+        fixed = copy.deepcopy(self)
+        plan = fixed._plan(x)
+        fixed._plans = {inputs.signature(x): plan._replace(masks=plan.masks.kept())}
+        if "_weights" in vars(fixed):
+            fixed._weights = fixed._weights.kept()
+        fixed._stacked = None  # it goes by the number of inputs, which a program cannot
+        fixed._over_draws.one_by_one |= one_by_one
+        return fixed
 
     @abstractmethod
     def _probe(self, x: Inputs, check: bool) -> Probe:
@@ -262,9 +306,15 @@ class Stacks:
     """The random tensors of many draws, stacked: kept if they are small, made again if not."""
 
     def __init__(self, make: Callable[[int, int], dict[str, Tensor]], samples: int) -> None:
-        self._make = make
+        self._make, self._samples = make, samples
         size = sum(tensor.nbytes for tensor in make(0, 1).values())
         self._kept = make(0, samples) if size * samples <= KEPT_BYTES else None
+
+    def kept(self) -> "Stacks":
+        """A copy that keeps them all, whatever their size."""
+        kept = copy.copy(self)
+        kept._kept = self(0, self._samples)
+        return kept
 
     def __call__(self, first: int, last: int) -> dict[str, Tensor]:
         """``{name: (last - first, ...)}``."""

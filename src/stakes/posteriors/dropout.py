@@ -6,21 +6,22 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from stakes import inputs
-from stakes.errors import StakesError
+from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.balance import fresh_masks, group_size
 from stakes.posteriors._sampling.fusion import FusedNetwork
+from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
-from stakes.posteriors._sampling.masks import ActiveMasks, MaskLayout, active, reusing_prefixes
+from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, MaskLayout, active, reusing_prefixes
 from stakes.posteriors._sampling.probe import Probe, blank, layouts_without_values, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
@@ -49,7 +50,7 @@ class MCDropout(Posterior):
             raise StakesError(
                 f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
                 "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
-                "controlled), or use Ensemble or MeanField"
+                "controlled), let MCDropout.insert(network, p) do it, or use Ensemble, MeanField or Laplace"
             )
         self.network = network
         self.lengthscale = lengthscale
@@ -59,6 +60,36 @@ class MCDropout(Posterior):
         self._stacked = StackedLayers.of(network)
         self._layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = {}
         self._checked: set[Hashable] = set()
+
+    @classmethod
+    def insert(
+        cls,
+        network: nn.Module,
+        p: float,
+        where: Where | None = None,
+        likelihood: Likelihood | None = None,
+        *,
+        layer: Callable[[float], nn.Module] = nn.Dropout,
+        lengthscale: float = 0.1,
+    ) -> Self:
+        """Of a copy of ``network``, a trained one without dropout, say, with ``layer(p)`` before some of its layers.
+
+        >>> MCDropout.insert(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), p=0.1).network
+        Sequential(
+          (0): Linear(in_features=3, out_features=8, bias=True)
+          (1): ReLU()
+          (2): Linear(
+            in_features=8, out_features=2, bias=True
+            (inserted_dropout): Dropout(p=0.1, inplace=False)
+          )
+        )
+
+        ``where`` tells these layers: a type or a tuple of types, a name or several, or a function ``(name, module) ->
+        bool``. Without it, they are all linear layers, but not one that is the network's first layer with weights: raw
+        inputs are not dropped. Weights keep their names. A saved model is loaded with a network that is made the same
+        way: ``SavedModel.load(path, network=MCDropout.insert(network, p).network)``.
+        """
+        return cls(insert_dropout(network, p, where, layer), likelihood, lengthscale=lengthscale)
 
     def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         require_samples(samples)
@@ -153,5 +184,13 @@ class DropoutDraws(FrozenDraws):
             raise StakesError(
                 "expected the network to call its dropout layers, but it did not for this input: its draws "
                 "would all be equal"
+            )
+        called = {key.rpartition("/")[0] for key in shown.layouts}
+        names = [part.name for part in self._network.modules() if isinstance(part, FrozenDropout)]
+        silent = [name.removesuffix(f".{CHILD}") for name in names if name.endswith(CHILD) and name not in called]
+        if silent:
+            raise StakesError(
+                f"expected the network to call the layers before which dropout was inserted, but it does not call "
+                f"{listing(silent)} (it may read their weights instead): leave them out of where="
             )
         return shown

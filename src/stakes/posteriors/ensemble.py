@@ -143,6 +143,14 @@ class EnsembleDraws(FrozenDraws):
         with self._lock:
             return self._over_draws(one, state)
 
+    def _move(self) -> None:
+        for member in self._members or []:
+            member.to(self.device, self.dtype)
+        self._state = {
+            key: value.to(self.device, self.dtype if value.is_floating_point() else None)
+            for key, value in self._state.items()
+        }
+
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
         shown._replace(random_in_training=[]).refuse_randomness()

@@ -122,6 +122,13 @@ class MeanFieldDraws(FrozenDraws):
         with self._lock:
             return self._over_draws(one, tensors)
 
+    def _move(self) -> None:
+        self._gaussians = {
+            key: (mean.to(self.device, self.dtype), sd.to(self.device, self.dtype))
+            for key, (mean, sd) in self._gaussians.items()
+        }
+        self._weights = Stacks(self._sample, self.samples)
+
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = probe(self._network, x, all_random=True, check=check)
         shown.refuse_randomness()

@@ -13,6 +13,7 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.networks.mlp import MLP
 from stakes.outcomes import MEMORY_BYTES, Footprint, Outcomes, Predictive, Predictor
+from stakes.posteriors._sampling.insert import has_inserted
 from stakes.posteriors.base import Draws, Posterior, require_samples
 
 
@@ -66,7 +67,8 @@ class SampledPosterior(Predictor):
 
     def _network_spec(self) -> dict[str, Any]:
         network = self.posterior.network
-        if isinstance(network, MLP) and type(network) is MLP:  # not a subclass, which may compute something else
+        # Not a subclass, nor one with dropout inserted, which compute something else.
+        if isinstance(network, MLP) and type(network) is MLP and not has_inserted(network):
             return network.spec()
         return {"kind": "custom", "class": type(network).__name__}
 

@@ -13,6 +13,8 @@ What precedes the first dropout layer is computed once for all blocks of draws o
 convolutions get their channels last in memory, which CPUs prefer.
 """
 
+import copy
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from stakes.posteriors._sampling.insert import CHILD, drop_first
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, forget_prefixes, prefix
 
 _T = TypeVar("_T")
@@ -39,7 +42,8 @@ class FusedNetwork(nn.Module):
         sequences = [module for module in network.modules() if isinstance(module, nn.Sequential) and is_plain(module)]
         known = set(network.modules())
         for sequence in reversed(sequences):  # inner ones first
-            layers = [*sequence]  # not its `children`, which name a layer once that stands in it twice
+            # Not its `children`, which name a layer once that stands in it twice.
+            layers = [part for layer in sequence for part in _apart(layer)]
             for fuse in (_fuse_norm, _fuse_one_by_one, _fuse_upsampling, fuse_dropout):
                 layers = fuse_neighbours(layers, fuse)
             self.fused.extend(layer for layer in layers if layer not in known and not isinstance(layer, MaskedLinear))
@@ -106,6 +110,16 @@ def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     for layer in layers:
         x = layer(x)
     return x
+
+
+def _apart(layer: nn.Module) -> list[nn.Module]:
+    """A layer that dropout was inserted before, as the two that it is; others as they are."""
+    dropout = layer._modules.get(CHILD)
+    if dropout is None or layer._forward_hooks or [*layer._forward_pre_hooks.values()] != [drop_first]:
+        return [layer]
+    plain = copy.copy(layer)  # with the same weights, and hooks of its own
+    plain._forward_pre_hooks, plain._forward_hooks, plain._modules = OrderedDict(), OrderedDict(), {}
+    return [dropout, plain]
 
 
 def fuse_neighbours(

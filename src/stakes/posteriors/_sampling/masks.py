@@ -228,7 +228,8 @@ class MaskedLinear(nn.Module):
         if current is None:
             return self.linear(x)  # type: ignore[no-any-return]
         layout, mask = current
-        if x.ndim != 2 or not layout.batch_first or isinstance(self.dropout.layer, _ALPHA) or p == 1:
+        fusible = x.ndim == 2 and layout.batch_first and not isinstance(self.dropout.layer, _ALPHA) and p < 1
+        if not fusible or torch.compiler.is_exporting():  # which cannot look into a Function
             return self.linear(self.dropout.apply_mask(x, layout, mask))  # type: ignore[no-any-return]
         bias = self.linear.bias
         bias = self.linear.weight.new_zeros(self.linear.out_features) if bias is None else bias

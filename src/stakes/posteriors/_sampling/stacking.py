@@ -70,6 +70,10 @@ class StackedLayers:
                 steps.append(_Step(linear, names.get(linear, ""), None))  # not first: it may work in place
             else:
                 return None
+        linear_layers = {step.layer for step in steps if isinstance(step.layer, nn.Linear)}
+        weights = [weight for layer in linear_layers for weight in layer.parameters()]
+        if len(set(weights)) < len(weights):
+            return None  # tied ones have one name, under which the draws of the other layer would not be found
         return cls(steps) if steps else None
 
     def __call__(self, x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
