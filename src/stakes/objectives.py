@@ -71,6 +71,11 @@ class Objective(ABC):
         vars(copied).update(inner)
         return copied
 
+    @property
+    def needs_index(self) -> bool:
+        """Whether it has to know which examples a batch holds; `fit` refuses data that cannot say so."""
+        return any(value.needs_index for value in vars(self).values() if isinstance(value, Objective))
+
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
         return
@@ -185,6 +190,10 @@ class LossCalibrated(Objective):
         copied = super().fresh()
         copied._memory, copied._steps = None, 0
         return copied
+
+    @property
+    def needs_index(self) -> bool:
+        return self.weight > 0 and (self.refresh != "step" or self.utility.per_example)
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         if self.refresh != "epoch" or self.weight == 0:

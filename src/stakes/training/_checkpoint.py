@@ -14,7 +14,7 @@ from stakes._io.tensors import flatten, read_tensors, unflatten, write_tensors
 from stakes.errors import StakesError
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
-from stakes.training.config import Epoch, History
+from stakes.training.config import Epoch, History, Training
 from stakes.training.examples import Examples
 from stakes.utility import Utility
 
@@ -34,6 +34,11 @@ class ModelState:
     def __post_init__(self) -> None:
         if self.validation is not None and self.utility is None:
             raise StakesError("expected a utility to choose the best epoch on validation with: pass utility=")
+        if self.validation is not None and not self.validation.indexed and self.utility and self.utility.per_example:
+            raise StakesError(
+                "a utility with a table for each example needs their index, and the examples of an IterableDataset "
+                "have none: validate on a map-style dataset"
+            )
         self._keep()
 
     def add(self, epoch: Epoch) -> None:
@@ -50,6 +55,9 @@ class ModelState:
         self.best = {key: value.detach().clone() for key, value in self.posterior.state_dict().items()}
 
 
+MAY_CHANGE = ("epochs", "patience", "checkpoint_seconds")  # between two parts of one run
+
+
 class Checkpoint:
     """The file of a run: ``settings`` say which run it is, ``seconds`` pass at least between two saves."""
 
@@ -60,20 +68,23 @@ class Checkpoint:
     def is_due(self) -> bool:
         return time.monotonic() - self._saved >= self.seconds
 
-    def save(self, model: ModelState, optimizer: Optimizer, objectives: Sequence[Mapping[str, Tensor]]) -> None:
-        """Write all that changes in training; ``objectives`` are the states of the objective in every process."""
+    def save(
+        self,
+        model: ModelState,
+        optimizer: Optimizer,
+        objectives: Sequence[Mapping[str, Tensor]],
+        loop: Mapping[str, Any],
+    ) -> None:
+        """Write all that changes in training; ``objectives`` are the states of the objective in every process, ``loop``
+        is that of the training loop.
+        """
         state = optimizer.state_dict()
         groups = [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
         slots = flatten({"state": state["state"], "groups": dict(enumerate(groups))})
         tensors = {key: value for key, value in slots.items() if isinstance(value, Tensor)}
         numbers = {key: value for key, value in slots.items() if key not in tensors}  # and flags, None, ...
-        try:
-            json.dumps(numbers, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise StakesError(
-                f"the state of {type(optimizer).__name__} cannot be written to a checkpoint ({error}): use an "
-                "optimizer whose state is tensors and plain numbers, or train without checkpoint="
-            ) from None
+        _require_json(numbers, type(optimizer).__name__, "an optimizer whose state is tensors and plain numbers")
+        _require_json(loop, "the scheduler", "one whose state is plain numbers")
         tree = {
             "posterior": model.posterior.state_dict(),
             "best": model.best,
@@ -81,18 +92,22 @@ class Checkpoint:
             "objective": dict(enumerate(objectives)),
         }
         epochs = [asdict(epoch) for epoch in model.history.epochs]
-        metadata = {"run": self.settings, "epochs": epochs, "best": model.history.best, "optimizer": numbers}
+        metadata = {
+            "run": self.settings,
+            "epochs": epochs,
+            "best": model.history.best,
+            "optimizer": numbers,
+            "loop": loop,
+        }
         write_tensors(self.path, flatten(tree), metadata)
         self._saved = time.monotonic()
 
-    def load(self, model: ModelState, optimizer: Optimizer, objective: Objective, process: int) -> None:
-        """Set everything back to what `save` wrote."""
+    def load(
+        self, model: ModelState, optimizer: Optimizer, objective: Objective, process: int
+    ) -> Mapping[str, Any] | None:
+        """Set everything back to what `save` wrote, and return the state of the loop."""
         flat, metadata = read_tensors(self.path)
-        if metadata.get("run") != self.settings:
-            raise StakesError(
-                f"{self.path}: expected the checkpoint of a run with {self.settings}, but it is of "
-                f"{metadata.get('run')}: remove the file, or train without resume"
-            )
+        self._require_same_run(metadata)
         tree = unflatten(flat)
         slots = unflatten(flatten(tree.get("optimizer", {})) | metadata["optimizer"])
         try:
@@ -104,6 +119,49 @@ class Checkpoint:
         model.best = tree["best"]
         epochs = tuple(Epoch(**epoch) for epoch in metadata["epochs"])
         model.history = History(epochs, metadata["best"], model.history.select)
+        return metadata.get("loop")
+
+    def _require_same_run(self, metadata: Mapping[str, Any]) -> None:
+        saved = {**asdict(Training()), **metadata.get("run", {})}  # one of an earlier version has fewer settings
+        now, epochs = self.settings, len(metadata.get("epochs", ()))
+        if any(saved.get(key) != now.get(key) for key in {*saved, *now} - {*MAY_CHANGE}):
+            raise StakesError(
+                f"{self.path}: expected the checkpoint of a run with {now}, but it is of {saved}: remove the file, or "
+                "train without resume"
+            )
+        if now["schedule"] != "constant" and saved["epochs"] != now["epochs"]:
+            raise StakesError(
+                f"{self.path}: the learning rates of schedule={now['schedule']!r} follow the number of epochs, which "
+                f"was {saved['epochs']} and is {now['epochs']} now: resume with {saved['epochs']}, or start with "
+                'schedule="constant"'
+            )
+        if epochs > now["epochs"]:
+            raise StakesError(
+                f"{self.path}: expected a checkpoint of at most {now['epochs']} epochs, but it has {epochs}: resume "
+                "with more epochs"
+            )
+
+
+def restored(saved: Any, like: Any) -> Any:
+    """What JSON made of a value, with the types of another one: the keys of dicts, tuples."""
+    if isinstance(like, Mapping):
+        own = {key: restored(saved[str(key)], value) for key, value in like.items() if str(key) in saved}
+        added = {key: value for key, value in saved.items() if key not in {str(key) for key in like}}
+        return type(like)({**own, **added})  # type: ignore[call-arg]
+    if isinstance(like, tuple | list):
+        values = [restored(*pair) for pair in zip(saved, like, strict=True)] if len(saved) == len(like) else saved
+        return type(like)(values)
+    return saved
+
+
+def _require_json(state: Mapping[str, Any], owner: str, better: str) -> None:
+    try:
+        json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise StakesError(
+            f"the state of {owner} cannot be written to a checkpoint ({error}): use {better}, or train without "
+            "checkpoint="
+        ) from None
 
 
 def _load_optimizer(optimizer: Optimizer, state: dict[str, dict[str, Any]], groups: dict[str, dict[str, Any]]) -> None:

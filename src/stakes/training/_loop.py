@@ -1,15 +1,15 @@
 """The only training loop, for every posterior and every objective: one posterior, or a stack of them."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
 from stakes import inputs, seeds
 from stakes._io.parallel import one_thread
@@ -19,8 +19,9 @@ from stakes.inputs import Inputs
 from stakes.objectives import Objective, by_label
 from stakes.posteriors.base import Posterior, weight_like
 from stakes.training._checkpoint import Checkpoint, ModelState
-from stakes.training.config import Epoch, Training
-from stakes.training.examples import Examples
+from stakes.training._steps import MakeOptimizer, MakeScheduler, Steps
+from stakes.training.config import Epoch, Step, Training
+from stakes.training.examples import Examples, Shard
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
@@ -43,35 +44,28 @@ class TrainingLoop:
         examples: Examples,
         config: Training,
         seed: int,
-        make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+        make_scheduler: MakeScheduler | None = None,
+        on_step: Callable[[Step], None] | None = None,
     ) -> None:
         self.fabric, self.examples, self.config, self.seed = fabric, examples, config, seed
         self.objective = objective.fresh()
-        self.batch_size = config.batch(len(examples))
-        self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
-        self.optimizer = (
-            make_optimizer(self._parameters)
-            if make_optimizer
-            else torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
-        )
-        if isinstance(self.optimizer, torch.optim.LBFGS):
-            raise StakesError(
-                "expected an optimizer that takes one gradient for each step, but got LBFGS, which evaluates the loss "
-                "several times: use Adam or SGD"
-            )
+        self._check()
+        self.batch_size = examples.batch_size or config.batch(len(examples))
         self._losses = _BatchLoss(posterior, self.objective, examples)
+        self._parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
         self._has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in posterior.modules())
-        self._forward: nn.Module
-        self._stepper: Optimizer
-        self._forward, self._stepper = fabric.setup(self._losses, self.optimizer)
+        self.steps = Steps(fabric, posterior, self._losses, config, make_optimizer, make_scheduler, on_step)
 
     def run(
         self, models: Sequence[ModelState], report: Callable[[Epoch], None], checkpoint: Checkpoint | None = None
     ) -> None:
         """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it."""
+        if len(models) > 1 and self.config.clip_norm is not None:
+            raise StakesError("clip_norm is for one network: the gradients of models trained together have no one norm")
         with one_thread() if _is_small(models[0].posterior, self.fabric.device) else nullcontext():
             with seeds.seeded(self.seed, "check"):  # for a dataset that draws random numbers
-                batch = next(models[0].examples.batches(torch.arange(min(2, len(self.examples))), 2))
+                batch = models[0].examples.first()
             models[0].posterior.check(self.fabric.to_device(batch.x))
             for number in range(len(models[0].history.epochs) + 1, self.config.epochs + 1):
                 learning = [model for model in models if not model.history.stalled(self.config.patience)]
@@ -85,12 +79,13 @@ class TrainingLoop:
                     due = checkpoint is not None and checkpoint.is_due()
                     epoch, due = self.fabric.broadcast((epoch, due))
                     model.add(epoch)
+                    due = due or (checkpoint is not None and self._is_last(model))
                     states = self._gather(self.objective.state_dict()) if due else []
                     try:
                         report(epoch)  # may step a scheduler, which changes the learning rates to be saved
                     finally:
                         if checkpoint is not None and due and self.fabric.is_global_zero:
-                            checkpoint.save(model, self.optimizer, states)
+                            checkpoint.save(model, self.steps.optimizer, states, self.steps.state())
             for model in models:
                 model.restore_best()
                 with seeds.seeded(model.seed, "finish"):
@@ -98,41 +93,24 @@ class TrainingLoop:
 
     def _epoch(self, number: int, models: int) -> float:
         """One pass over the examples: the mean loss over all processes."""
-        if self.config.schedule != "constant":  # else the rates may follow a scheduler of the caller
-            for group in self.optimizer.param_groups:
-                group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.config.factor(number - 1)
-        order = _shard(len(self.examples), self.fabric.global_rank, self.fabric.world_size)
-        self.objective.start_epoch(self._losses.posterior, self._inputs(order))
+        shard = Shard(self.seed, number, self.fabric.global_rank, self.fabric.world_size)
+        data = self.examples.epoch(shard, self.batch_size, alone=not self._has_batch_norm)
+        self.objective.start_epoch(self._losses.posterior, self._inputs(data.positions))
         self._losses.train()
-        order = order[torch.randperm(len(order), generator=seeds.generator(self.seed, "order", number))]
-        if self._has_batch_norm and len(order) > 1 and len(order) % self.batch_size == 1:
-            order = order[:-1]  # batch norm has no variance in a last batch of one; another example in each epoch
-        self._stepper.zero_grad()  # of gradients from elsewhere
+        self.steps.start_epoch(number)
         total, count = torch.zeros((), device=self.fabric.device), 0
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
-        for batch in self.examples.batches(order, self.batch_size):
-            positions, x, labels, weights = self.fabric.to_device(batch)
-            loss = self._loss(x, labels, positions, weights)
-            self.fabric.backward(loss, scale)
-            self._stepper.step()
-            self._stepper.zero_grad()
-            total.add_(loss.detach(), alpha=len(labels))
-            count += len(labels)
+        batches, taken = iter(data.batches), 0
+        while group := list(itertools.islice(batches, self.config.accumulate)):
+            loss = self.steps.take(group, number, taken / (data.steps or 1), scale)
+            examples = sum(len(batch.labels) for batch in group)
+            total.add_(loss, alpha=examples)
+            count, taken = count + examples, taken + len(group)
+        self.steps.end_epoch()
         self._share_buffers()
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
-
-    def _loss(self, x: Inputs, labels: Tensor, positions: Tensor, weights: Tensor | None) -> Tensor:
-        try:
-            return self._forward(x, labels, positions, weights)  # type: ignore[no-any-return]
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise StakesError(
-                "batch norm needs more than one value of each channel in a batch, but a batch has "
-                f"{len(labels)} example: train with a batch_size of 2 or more"
-            ) from None
 
     def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
         """Raise if training has diverged, in the loss or in the last step of the epoch; the best weights are kept."""
@@ -169,9 +147,33 @@ class TrainingLoop:
             for buffer, first in zip(buffers, self.fabric.broadcast([each.cpu() for each in buffers]), strict=True):
                 buffer.copy_(first)
 
-    def _inputs(self, order: Tensor) -> Iterator[tuple[Tensor, Inputs]]:
-        for batch in self.examples.batches(order, self.examples.block(self.batch_size)):
+    def _inputs(self, positions: Tensor | None) -> Iterator[tuple[Any, Inputs]]:
+        """``(index, x)`` of the examples of an epoch; of a pass over a stream, which has no index."""
+        examples, size = self.examples, self.examples.block(self.batch_size)
+        for batch in examples.in_order(size) if positions is None else examples.batches(positions, size):
             yield batch.positions, _as_weights(batch.x, self._losses.posterior)
+
+    def _is_last(self, model: ModelState) -> bool:
+        return len(model.history.epochs) == self.config.epochs or model.history.stalled(self.config.patience)
+
+    def _check(self) -> None:
+        """Refuse settings that do not go together."""
+        if self.objective.needs_index and not self.examples.indexed:
+            raise StakesError(
+                f"{type(self.objective).__name__} as it is set has to know which examples a batch holds, and those of "
+                'an IterableDataset have no index: use a map-style dataset, or refresh="step" with one utility for all'
+            )
+        own = self.examples.batch_size
+        if own is not None and self.config.batch_size not in (None, own):
+            raise StakesError(
+                f"expected the batch_size of the DataLoader, {own}, but got {self.config.batch_size} in the config: "
+                "leave it out there"
+            )
+        if self.config.schedule != "constant" and self.config.schedule_by == "step" and not self.examples.indexed:
+            raise StakesError(
+                f"schedule={self.config.schedule!r} by step has to know the number of steps in an epoch, and an "
+                'IterableDataset does not say it: use schedule_by="epoch", or a scheduler of your own'
+            )
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,8 @@ def score(
     """The mean utility of the optimal decisions, and the mean NLL of the observed labels, over the labels that count
     and by their weights.
     """
-    utility.require_examples(len(examples))
+    if utility.per_example:
+        utility.require_examples(len(examples))
     draws = posterior.draw(samples, seeds.derive(seed, "score"))
     total, mass = 0.0, 0.0
     nll: float | None = 0.0
@@ -231,7 +234,7 @@ class _BatchLoss(nn.Module):
         self.objective = objective
         self.labels = len(examples)
 
-    def forward(self, x: Inputs, labels: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
+    def forward(self, x: Inputs, labels: Tensor, index: Tensor | None, weights: Tensor | None) -> Tensor:
         loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
         counted = self.posterior.likelihood.counted(labels)
         if counted is None:
@@ -253,9 +256,3 @@ def _is_small(posterior: Posterior, device: torch.device) -> bool:
     sizes = [parameter.numel() for parameter in posterior.parameters()]
     dense = all(parameter.ndim <= 2 for parameter in posterior.parameters())
     return device.type == "cpu" and dense and sum(sizes) < SMALL_NETWORK
-
-
-def _shard(count: int, rank: int, world: int) -> Tensor:
-    """The positions that one process trains on: always the same, and equally many for each."""
-    per_process = -(-count // world)
-    return torch.arange(per_process * world)[rank::world] % count

@@ -20,9 +20,12 @@ class Training:
     validate_every: int = 1  # epochs
     select: Literal["utility", "nll"] = "utility"  # the best epoch has the highest utility, or the lowest NLL
     checkpoint_seconds: float = 5.0  # at least, between two checkpoints
+    schedule_by: Literal["epoch", "step"] = "epoch"  # when the schedule, or a scheduler given to `fit`, takes a step
+    accumulate: int = 1  # batches whose gradients make one step, as of one batch so many times as large
+    clip_norm: float | None = None  # the largest norm of a step's gradient; longer ones are scaled down to it
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "samples", "validate_every"):
+        for name in ("epochs", "batch_size", "samples", "validate_every", "accumulate"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise StakesError(f"expected {name} to be at least 1, but got {value}")
@@ -30,6 +33,10 @@ class Training:
             raise StakesError(f"expected a learning rate above 0, but got {self.learning_rate}")
         if self.schedule not in ("constant", "cosine"):
             raise StakesError(f"expected the schedule 'constant' or 'cosine', but got {self.schedule!r}")
+        if self.schedule_by not in ("epoch", "step"):
+            raise StakesError(f"expected a schedule by 'epoch' or 'step', but got {self.schedule_by!r}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise StakesError(f"expected clip_norm to be above 0, but got {self.clip_norm}")
         if self.select not in ("utility", "nll"):
             raise StakesError(f"expected to select by 'utility' or 'nll', but got {self.select!r}")
 
@@ -41,9 +48,20 @@ class Training:
         """Whether an epoch, counted from 1, is scored on validation; the last one always is."""
         return number % self.validate_every == 0 or number == self.epochs
 
-    def factor(self, epoch: int) -> float:
-        """The factor of the learning rate in an epoch, counted from 0."""
+    def factor(self, epoch: float) -> float:
+        """The factor of the learning rate in an epoch, counted from 0, or in a part of one."""
         return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the optimizer."""
+
+    number: int  # from 1, over all epochs
+    epoch: int  # from 1
+    loss: float  # of the step's examples, in the first process
+    learning_rate: float  # of the optimizer's first group of parameters, in this step
+    gradient_norm: float | None = None  # before clipping; None without clip_norm
 
 
 @dataclass(frozen=True)

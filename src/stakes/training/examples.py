@@ -1,14 +1,13 @@
-"""Training examples by position: tensors in memory, or any map-style dataset."""
+"""Training examples: the contract, and tensors in memory. Datasets and loaders are in `loaders`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from stakes import inputs
+from stakes import inputs, seeds
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
 
@@ -17,14 +16,34 @@ IN_MEMORY_NUMBERS = 2**21  # numbers in them, so that a block of images is small
 
 
 class Batch(NamedTuple):
-    positions: Tensor  # (B,) of the examples in the set
+    positions: Tensor | None  # (B,) of the examples in the set; None in a stream, where examples have none
     x: Inputs  # (B, ...)
-    labels: Tensor  # (B, ...) integers
-    weights: Tensor | None  # (B,)
+    labels: Tensor  # (B, ...) class numbers or amounts
+    weights: Tensor | None  # (B,), or one for each label
+
+
+class Shard(NamedTuple):
+    """Which epoch, and which process's part of it."""
+
+    seed: int
+    epoch: int  # from 1
+    rank: int = 0
+    world: int = 1
+
+
+class EpochData(NamedTuple):
+    """What one process trains on in one epoch."""
+
+    batches: Iterable[Batch]
+    steps: int | None  # how many batches these are; None if that is not known before the last
+    positions: Tensor | None  # of all the examples in them; None in a stream
 
 
 class Examples(ABC):
     """A fixed set of labelled examples, read in any order."""
+
+    indexed: bool = True  # whether batches say the positions of their examples
+    batch_size: int | None = None  # of the data's own batches; None: `fit` chooses
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -41,9 +60,25 @@ class Examples(ABC):
         """All the examples in order, for evaluation."""
         return self.batches(torch.arange(len(self)), self.block(batch_size))
 
+    def first(self) -> Batch:
+        """A small batch, to look at before training."""
+        return next(self.batches(torch.arange(min(2, len(self))), 2))
+
+    def epoch(self, shard: Shard, batch_size: int, *, alone: bool = True) -> EpochData:
+        """Shuffled batches for training; every process keeps the same examples, equally many, in all epochs.
+
+        Without ``alone``, an example that would be alone in the last batch is left out, another one in each epoch.
+        """
+        per_process = -(-len(self) // shard.world)
+        positions = torch.arange(per_process * shard.world)[shard.rank :: shard.world] % len(self)
+        order = positions[torch.randperm(per_process, generator=seeds.generator(shard.seed, "order", shard.epoch))]
+        if not alone and per_process > 1 and per_process % batch_size == 1:
+            order = order[:-1]
+        return EpochData(self.batches(order, batch_size), -(-len(order) // batch_size), positions)
+
 
 class TensorExamples(Examples):
-    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example.
+    """``x`` and ``labels`` in memory, class numbers or amounts, with an optional weight for each example or label.
 
     ``x`` is one tensor, or a tuple or dict of tensors: ``({"input_ids": ids, "attention_mask": mask}, labels)``.
     """
@@ -57,8 +92,11 @@ class TensorExamples(Examples):
                 f"expected labels as int64 class numbers, or as floating-point amounts, but got {labels.dtype}: "
                 "use labels.long()"
             )
-        if weights is not None and weights.shape != (count,):
-            raise StakesError(f"expected a weight for each of {count} examples, but got {tuple(weights.shape)}")
+        if weights is not None and weights.shape not in ((count,), labels.shape):
+            raise StakesError(
+                f"expected a weight for each of {count} examples, or for each label, {tuple(labels.shape)}, but got "
+                f"{tuple(weights.shape)}"
+            )
         self.x, self.labels, self.weights = x, labels, weights
 
     def __len__(self) -> int:
@@ -82,43 +120,3 @@ class TensorExamples(Examples):
 
     def _at(self, rows: Tensor | slice) -> tuple[Inputs, Tensor, Tensor | None]:
         return inputs.rows(self.x, rows), self.labels[rows], None if self.weights is None else self.weights[rows]
-
-
-class DatasetExamples(Examples):
-    """A dataset of ``(x, label)`` pairs, collated by PyTorch's `DataLoader`; ``workers`` are processes that read ahead.
-
-    Random numbers in the dataset (augmentation) come from the global generators of PyTorch, NumPy and Python, which
-    `fit` seeds for every epoch and process.
-    """
-
-    def __init__(self, dataset: Dataset[Any], workers: int = 0) -> None:
-        self.dataset, self.workers = dataset, workers
-        if len(self) == 0:
-            raise StakesError("expected at least one example, but the dataset is empty")
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
-        chunks = torch.split(order, size)
-        # The workers are seeded by a copy of the global generator: the network's randomness does not depend on them.
-        generator = torch.Generator().set_state(torch.get_rng_state())
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=[chunk.tolist() for chunk in chunks],
-            num_workers=self.workers,
-            generator=generator,
-        )
-        for index, (x, labels) in zip(chunks, loader, strict=True):
-            # PyTorch collates tuples to lists.
-            yield Batch(index, tuple(x) if isinstance(x, list) else x, labels, None)
-
-
-Data = Examples | Dataset[Any] | tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor | None]
-
-
-def as_examples(data: Data) -> Examples:
-    """Examples from examples, from a pair (or triple) of inputs, labels and weights, or from a dataset."""
-    if isinstance(data, Examples):
-        return data
-    return TensorExamples(*data) if isinstance(data, tuple) else DatasetExamples(data)
