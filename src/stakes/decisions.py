@@ -92,6 +92,11 @@ def decide(
     """
     if rule not in RULES:
         raise StakesError(f"expected a rule of {RULES}, but got {rule!r}")
+    if settle is not None and not (isinstance(predictive, Predictive) and 0 < settle <= 1 and rule == "optimal"):
+        raise StakesError(
+            "expected settle= to be a confidence above 0 and at most 1, for draws and the optimal rule, but got "
+            f"{settle} for {type(predictive).__name__} and the rule {rule!r}"
+        )
     if not isinstance(predictive, Predictive):
         outcomes = predictive if isinstance(predictive, Outcomes) else Outcomes.from_probs(predictive)
         if classes is not None:
@@ -101,7 +106,7 @@ def decide(
         raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
     utility.require_examples(inputs.count(predictive.x))
     if settle is not None and settle != 1:
-        return _settle(predictive, utility, rule, settle)
+        return _settle(predictive, utility, settle)
     parts, first = [], 0
     for draws in predictive.blocks():  # (S, b, ..., K)
         last = first + draws.shape[1]
@@ -163,11 +168,7 @@ def _student(probability: float, freedom: int | None) -> float:
 
 
 @torch.no_grad()
-def _settle(predictive: Predictive, utility: Utility, rule: Rule, confidence: float) -> Decisions:
-    if not 0 < confidence <= 1:
-        raise StakesError(f"expected settle= to be a confidence above 0 and at most 1, but got {confidence}")
-    if rule != "optimal":
-        raise StakesError("settle= is for the optimal rule: it asks when the best decision is clear")
+def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Decisions:
     predictor, first = predictive.predictor, 0
     ends = _looks(predictor.samples, predictor.group)
     # A mistake may happen at every look but the last, and towards every other decision.
@@ -181,7 +182,7 @@ def _settle(predictive: Predictive, utility: Utility, rule: Rule, confidence: fl
             new = Outcomes.cat([*replace(predictive, x=x).blocks(start, end)], dim=1)
             draws = [Outcomes.cat([*draws, new])]  # (end, b, ..., K)
             utility_of_rows = utility.rows(index)
-            decisions = _decide_draws(draws[0], utility_of_rows, rule, predictor.group)
+            decisions = _decide_draws(draws[0], utility_of_rows, "optimal", predictor.group)
             done = torch.ones_like(index, dtype=torch.bool)
             if end < ends[-1]:
                 done = _is_clear(draws[0], decisions, utility_of_rows, predictor.group, doubt)

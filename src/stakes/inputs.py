@@ -126,6 +126,11 @@ def labelled(items: Any) -> tuple[Inputs, Tensor, Tensor | None]:
             "expected batches (x, labels) or (x, labels, weights) of tensors, or dicts with labels, but got "
             f"a {type(items).__name__}: have the dataset, or the collate_fn of the DataLoader, return them"
         )
+    if weights is not None and not weights.is_floating_point():
+        raise StakesError(
+            f"expected weights as floating-point numbers in the third place of a batch, but got {weights.dtype}: leave "
+            "out what are positions, which fit knows itself, and use weights.float() for counts"
+        )
     return x, labels, weights
 
 

@@ -78,7 +78,7 @@ class Outcomes:
     @classmethod
     def from_probs(cls, probs: Tensor | ArrayLike) -> "Outcomes":
         """From probabilities over the last axis, checked: a mean predictive, or any ``predict_proba``."""
-        tensor = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
+        tensor = probs.detach() if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
         if tensor.ndim < 2:
             raise StakesError(f"expected probabilities of shape (B, ..., C), but got {tuple(tensor.shape)}")
         tensor = tensor if tensor.is_floating_point() else tensor.float()

@@ -92,8 +92,10 @@ class Posterior(nn.Module, ABC):
     def kl(self) -> Tensor:
         """KL(q || prior) in nats for the whole network; divide it by the number of examples."""
 
-    def finish(self, batches: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """A step after training, on batches ``(x, labels)`` of the training examples: a Laplace fit, say."""
+    def finish(self, batches: Iterable[tuple[Any, ...]]) -> None:
+        """A step after training, a Laplace fit, say, on batches of the training examples: ``(x, labels)``, or
+        ``(x, labels, weights)`` where they have weights.
+        """
 
     @abstractmethod
     def draw(self, samples: int, seed: int) -> "Draws":

@@ -125,7 +125,7 @@ class Laplace(Posterior):
         return squared_norm(list(self.network.parameters())) / (2 * prior_sd**2)
 
     @torch.no_grad()
-    def finish(self, batches: Iterable[tuple[Inputs, Tensor]]) -> None:
+    def finish(self, batches: Iterable[Any]) -> None:
         """Fit the Gaussian to batches of the training examples, as a `DataLoader` makes them: ``(x, labels)``,
         ``(x, labels, weights)``, or dicts with ``labels``.
         """

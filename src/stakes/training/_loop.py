@@ -178,15 +178,18 @@ class TrainingLoop:
 
 @dataclass(frozen=True)
 class _Batches:
-    """``(x, labels)`` of a model's training examples in order, on its device, for any number of passes."""
+    """``(x, labels)`` of a model's training examples in order, with weights where they have them, on its device, for
+    any number of passes.
+    """
 
     model: ModelState
     device: torch.device
     batch_size: int
 
-    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for batch in self.model.examples.in_order(self.batch_size):
-            yield _as_weights(batch.x, self.model.posterior), batch.labels.to(self.device)
+            weights = () if batch.weights is None else (batch.weights.to(self.device),)
+            yield _as_weights(batch.x, self.model.posterior), batch.labels.to(self.device), *weights
 
 
 def score(

@@ -236,7 +236,7 @@ class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded not in func.tags or _is_off(func, args, kwargs):
             return func(*args, **kwargs)
         name = self.where[-1].removeprefix("network").lstrip(".") if self.where else ""
-        self.seen.setdefault(f"{func.name()} in layer {name!r}" if name else str(func.name()))
+        self.seen.setdefault(f"{func.name()} in {f'layer {name!r}' if name else 'its own forward'}")
         return _without_numbers(func, args, kwargs)
 
 
