@@ -162,6 +162,7 @@ class _Call(NamedTuple):
     layer: FrozenDropout
     shape: torch.Size
     x: Tensor | None
+    nbytes: int
 
 
 class _Pass(NamedTuple):
@@ -182,7 +183,7 @@ class _Recorder:
     def next(self, layer: FrozenDropout, x: Tensor) -> None:
         key = f"{layer.name}/{self._counts[layer.name]}"
         self._counts[layer.name] += 1
-        self.calls[key] = _Call(layer, x.shape, x.clone() if key in self._keep else None)
+        self.calls[key] = _Call(layer, x.shape, x.clone() if key in self._keep else None, x.nbytes)
 
 
 def _record(network: nn.Module, x: Inputs, keep: Collection[str] = ()) -> dict[str, _Call]:
@@ -218,6 +219,8 @@ def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
             stack.callback(module.register_forward_hook(leave).remove)
         with torch.no_grad(), active(recorder), operations:
             inputs.call(network, x)
+    known = set(network.modules())  # dropout inside of attention is none of them
+    after += [call.nbytes // rows for call in recorder.calls.values() if call.layer not in known]
     return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen), module_calls, shapes)
 
 
@@ -268,7 +271,7 @@ def _is_off(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool
 def _layouts(two: Mapping[str, _Call], three: Mapping[str, _Call]) -> tuple[dict[str, MaskLayout], dict[str, int]]:
     """The layouts of masks, from the calls for two inputs and for three; and axes that hold the batch and more."""
     layouts, folded = {}, {}
-    for key, (layer, shape, _) in two.items():
+    for key, (layer, shape, *_) in two.items():
         other = three[key].shape if key in three else torch.Size()
         axes = [axis for axis, (size, larger) in enumerate(zip(shape, other, strict=False)) if size != larger]
         if len(shape) != len(other) or len(axes) > 1 or any(3 * shape[axis] != 2 * other[axis] for axis in axes):
@@ -287,13 +290,13 @@ def _unfolded(network: nn.Module, x: Inputs, calls: Mapping[str, tuple[_Call, in
         try:
             recorded = _record(network, inputs.cat(pair), keep=calls)
         except Exception as error:  # an input with noise need not be one that the network takes
-            ((layer, shape, _), _), *_ = calls.values()
+            ((layer, shape, *_), _), *_ = calls.values()
             raise _unclear(
                 layer, f"its shape is {tuple(shape)} for 2 inputs, and another input fails: {error}"
             ) from None
         passes.append([call.x.nan_to_num() for call in recorded.values() if call.x is not None])
     layouts = {}
-    for (key, ((layer, shape, _), axis)), first, second in zip(calls.items(), *passes, strict=True):
+    for (key, ((layer, shape, *_), axis)), first, second in zip(calls.items(), *passes, strict=True):
         changed = (first != second).movedim(axis, 0).flatten(1).any(1).nonzero().flatten().tolist()
         size = shape[axis] // 2
         divisors = [inner for inner in range(1, size + 1) if size % inner == 0]
