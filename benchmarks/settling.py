@@ -1,0 +1,30 @@
+"""Only as many draws as a decision needs: `decide` with `settle`, against all draws, on the tables of examples/."""
+
+from benchmarks.timing import Claim, seconds
+from benchmarks.trained import TABLES, tables_are_there, trained_on_table
+from stakes import decide
+
+DRAWS, CONFIDENCE, TIMED = 100, 0.999, "credit_default"
+
+
+def measure() -> list[Claim]:
+    if not tables_are_there():
+        print("  (no tabular/ in STAKES_DATA: settled decisions are not measured)")
+        return []
+    return [claim for name in TABLES for claim in _claims(name)]
+
+
+def _claims(name: str) -> list[Claim]:
+    posterior, x, utility = trained_on_table(name)
+    assert utility is not None
+    draws = posterior.draw(DRAWS, seed=0)
+    complete, settled = decide(draws(x), utility), decide(draws(x), utility, settle=CONFIDENCE)
+    same = float((complete.choice == settled.choice).double().mean())
+    what = f"`decide` with settle={CONFIDENCE}, {name}, {len(x):,} rows, {settled.taken.double().mean():.0f} draws a row"
+    claims = [Claim(f"{what}: % of decisions that are the same", f"all {DRAWS} draws", 100 * same, ">= 99.9")]
+    if name == TIMED:
+        slow, fast = seconds(
+            lambda: decide(draws(x), utility), lambda: decide(draws(x), utility, settle=CONFIDENCE), rounds=10
+        )
+        claims.append(Claim(f"{what}: times faster", f"all {DRAWS} draws", slow / fast, ">= 3"))
+    return claims
