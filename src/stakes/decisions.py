@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from stakes.utility.table import entry_by_label
 Rule = Literal["optimal", "argmax"]
 RULES: tuple[Rule, ...] = ("argmax", "optimal")
 FEWEST_GROUPS = 5  # of draws, whose spread is the Monte-Carlo error
+FEWEST_DRAWS = 10  # before an input may settle
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class Decisions:
     utilities: Tensor  # (B, ..., D) expected utility of every decision
     outcomes: Outcomes  # (B, ..., K) the mixture over draws
     margin_error: Tensor | None = None  # (B, ...) Monte-Carlo standard error of the margin, if there were draws
-    samples: int = 1  # draws that it took
+    taken: Tensor | None = None  # (B,) of integers: how many draws each input took, if there were draws
 
     @property
     def probs(self) -> Tensor:
@@ -72,6 +74,7 @@ def decide(
     rule: Rule = "optimal",
     *,
     classes: Sequence[Any] | None = None,
+    settle: float | None = None,
 ) -> Decisions:
     """The decision with the highest expected utility for each input.
 
@@ -79,6 +82,11 @@ def decide(
     outcomes last: a mean predictive, or the ``predict_proba`` of any classifier. Its columns are in the
     order of ``utility.outcomes``, unless ``classes`` names them: for scikit-learn, which sorts its
     classes, pass ``classes=model.classes_``. Only draws have a Monte-Carlo error.
+
+    With ``settle``, a confidence below 1 such as 0.999, an input takes only as many draws as its decision needs: after
+    10 of them, 20, 40 and so on (whole groups), an input leaves whose decision is ahead of every other by more than
+    its Monte-Carlo error, so that at least this share of decisions is what endless draws would say. It does not depend
+    on the other inputs. An input that never settles takes all draws; at 1, all do.
 
     The rule ``argmax`` is for comparison: it acts as if the most probable outcome were certain.
     """
@@ -92,12 +100,14 @@ def decide(
     if classes is not None:
         raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
     utility.require_examples(inputs.count(predictive.x))
+    if settle is not None and settle != 1:
+        return _settle(predictive, utility, rule, settle)
     parts, first = [], 0
     for draws in predictive.blocks():  # (S, b, ..., K)
         last = first + draws.shape[1]
         parts.append(_decide_draws(draws, utility.rows(slice(first, last)), rule, predictive.predictor.group))
         first = last
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    return _joined(parts)
 
 
 def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:
@@ -121,43 +131,111 @@ def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
 
 
 def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int) -> Decisions:
+    decisions = _decide(draws.mixture(), utility, rule)
     samples = draws.shape[0]
-    decisions = replace(_decide(draws.mixture(), utility, rule), samples=samples)
+    decisions = replace(decisions, taken=torch.full(decisions.choice.shape[:1], samples))
     if len(utility.decisions) == 1 or samples == 1:
         return decisions
     margins = utility.advantage(draws, decisions.choice, decisions.runner_up)  # (S, b, ...)
-    return replace(decisions, margin_error=standard_error(margins, group))
+    error, freedom = _standard_error(margins, group)
+    return replace(decisions, margin_error=error * (_student(0.975, freedom) / _student(0.975, None)))
 
 
-def standard_error(values: Tensor, group: int) -> Tensor:
-    """``(S, ...) -> (...)``: of the mean over draws, so that the mean +- 1.96 of it covers the truth 95 times in 100.
+def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
+    """``(S, ...) -> (...)``: of the mean over draws, and its degrees of freedom.
 
     Groups of ``group`` draws are independent of each other, and the draws in a group balance each other: what is left
-    of their noise shows in the spread between groups, widened by Student's t, for few groups say little of it. Fewer
-    than five say nothing: then it is the error that as many independent draws would have, which is larger.
+    of their noise shows in the spread between groups. Few groups do not show it: then it is the error that as many
+    independent draws would have, which is larger.
     """
-    groups, widening = len(values) // group, 1.0
+    groups = len(values) // group
     if group > 1 and groups >= FEWEST_GROUPS:
         values = values[: groups * group].reshape(groups, group, *values.shape[1:]).mean(1)  # (groups, ...)
-        widening = _widening(groups - 1)
-    return values.std(0) * (widening / math.sqrt(len(values)))
+    return values.std(0) / math.sqrt(len(values)), len(values) - 1
 
 
 @cache
-def _widening(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, against that of the normal distribution."""
+def _student(probability: float, freedom: int | None) -> float:
+    """A quantile of Student's t; of the normal distribution without ``freedom``."""
     from scipy.special import ndtri, stdtrit  # it takes a tenth of a second to import
 
-    return float(stdtrit(freedom, 0.975) / ndtri(0.975))
+    return float(ndtri(probability) if freedom is None else stdtrit(freedom, probability))
 
 
-def _joined(parts: list[Decisions]) -> Decisions:
+@torch.no_grad()
+def _settle(predictive: Predictive, utility: Utility, rule: Rule, confidence: float) -> Decisions:
+    if not 0 < confidence <= 1:
+        raise StakesError(f"expected settle= to be a confidence above 0 and at most 1, but got {confidence}")
+    if rule != "optimal":
+        raise StakesError("settle= is for the optimal rule: it asks when the best decision is clear")
+    predictor = predictive.predictor
+    ends = _looks(predictor.samples, predictor.group)
+    # A mistake may happen at every look but the last, and towards every other decision.
+    chances = max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
+    doubt = (1 - confidence) / chances
+    rows, size = predictive.block_shape(ends[0])
+    settled, order, first = [], [], 0
+    for x in inputs.split(predictive.x, rows):
+        index = torch.arange(first, first + inputs.count(x))
+        first += len(index)
+        draws: list[Outcomes] = []
+        for start, end in pairwise([0, *ends]):
+            draws = [Outcomes.cat([*draws, *predictor.draw_blocks(x, size, start, end)])]  # (end, b, ..., K)
+            utility_of_rows = utility.rows(index)
+            decisions = _decide_draws(draws[0], utility_of_rows, rule, predictor.group)
+            clear = _is_clear(draws[0], decisions, utility_of_rows, predictor.group, doubt) if end < ends[-1] else None
+            done = torch.arange(len(index)) if clear is None else clear.nonzero().flatten()
+            settled.append(_rows(decisions, done))
+            order.append(index[done.cpu()])
+            if clear is None or len(done) == len(index):
+                break
+            left = (~clear).nonzero().flatten()
+            index, x, draws = index[left.cpu()], inputs.rows(x, left), [draws[0].rows(left, 1)]
+    return _rows(_joined(settled), torch.cat(order).argsort())
+
+
+def _looks(samples: int, group: int) -> list[int]:
+    """After how many draws inputs may leave: 10 or more, in whole groups, then twice as many each time; and all."""
+    first = group * -(-FEWEST_DRAWS // group)
+    ends = []
+    while first < samples:
+        ends.append(first)
+        first *= 2
+    return [*ends, samples]
+
+
+def _is_clear(draws: Outcomes, decisions: Decisions, utility: Utility, group: int, doubt: float) -> Tensor:
+    """``(b,)``: whether the decision for an input (for all its pixels) is ahead of all others, beyond doubt."""
+    gains = utility.expected(draws)  # (S, b, ..., D)
+    choice = decisions.choice.unsqueeze(-1)
+    lead = gains.gather(-1, choice.expand(len(gains), *choice.shape)) - gains  # 0 for the choice itself
+    error, freedom = _standard_error(lead, group)
+    ahead = lead.mean(0) > _student(1 - doubt, freedom) * error
+    return ahead.scatter(-1, choice, True).flatten(1).all(1)
+
+
+def _rows(decisions: Decisions, index: Tensor) -> Decisions:
+    """Those for some inputs."""
+    return replace(
+        decisions,
+        choice=decisions.choice[index],
+        utilities=decisions.utilities[index],
+        outcomes=decisions.outcomes.rows(index),
+        margin_error=None if decisions.margin_error is None else decisions.margin_error[index],
+        taken=None if decisions.taken is None else decisions.taken[index],
+    )
+
+
+def _joined(parts: Sequence[Decisions]) -> Decisions:
+    if len(parts) == 1:
+        return parts[0]
     errors = [part.margin_error for part in parts if part.margin_error is not None]
+    taken = [part.taken for part in parts if part.taken is not None]
     return Decisions(
         parts[0].names,
         torch.cat([part.choice for part in parts]),
         torch.cat([part.utilities for part in parts]),
         Outcomes.cat([part.outcomes for part in parts]),
         torch.cat(errors) if errors else None,
-        parts[0].samples,
+        torch.cat(taken) if taken else None,
     )

@@ -114,9 +114,16 @@ class Outcomes:
         pooled = [tensor.movedim(0, -2).flatten(-2) for tensor in (weights, self.values.expand(self.shape))]
         return Outcomes(pooled[0], values=pooled[1])
 
+    def rows(self, index: Tensor, dim: int = 0) -> "Outcomes":
+        """Some of them, along an axis other than the last."""
+        values = None if self.values is None else self.values.expand(self.shape).index_select(dim, index)
+        return Outcomes(self.weights.index_select(dim, index), values=values)
+
     @staticmethod
     def cat(parts: Sequence["Outcomes"], dim: int = 0) -> "Outcomes":
         """Some outcomes as one, along an axis other than the last."""
+        if len(parts) == 1:
+            return parts[0]
         values = [part.values.expand(part.shape) for part in parts if part.values is not None]
 
         def join(log: bool) -> Tensor:
@@ -148,11 +155,12 @@ class Predictor(ABC):
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         """``(last - first, B, ..., K)``: the draws from ``first`` up to ``last``."""
 
-    def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
-        """``(size, B, ..., K)`` some draws after the others; fewer in the last block."""
+    def draw_blocks(self, x: Inputs, size: int, first: int = 0, last: int | None = None) -> Iterator[Outcomes]:
+        """``(size, B, ..., K)`` the draws from ``first`` up to ``last``, some after the others."""
         x = inputs.cast(x, self.device)
-        for first in range(0, self.samples, size):
-            yield self.outcomes(x, first, min(first + size, self.samples))
+        last = self.samples if last is None else last
+        for start in range(first, last, size):
+            yield self.outcomes(x, start, min(start + size, last))
 
     def footprint(self, x: Inputs) -> Footprint:
         """What one input takes, by which blocks are cut."""
@@ -194,10 +202,9 @@ class Predictive:
     @torch.no_grad()
     def blocks(self) -> Iterator[Outcomes]:
         """``(S, b, ..., K)`` all draws, for one block of inputs after the other."""
-        rows, size = self._block_shape()
+        rows, size = self.block_shape(self.samples)
         for x in inputs.split(self.x, rows):
-            draws = list(self.predictor.draw_blocks(x, size))
-            yield draws[0] if len(draws) == 1 else Outcomes.cat(draws)
+            yield Outcomes.cat(list(self.predictor.draw_blocks(x, size)))
 
     def probs(self) -> Tensor:
         """``(S, B, ..., C)`` all draws of all inputs."""
@@ -210,7 +217,7 @@ class Predictive:
     @torch.no_grad()
     def mixture(self) -> Outcomes:
         """``(B, ..., K)`` the mixture over draws; that of classes is accumulated without keeping the draws."""
-        rows, size = self._block_shape()
+        rows, size = self.block_shape(self.samples)
         parts = []
         for x in inputs.split(self.x, rows):
             blocks = self.predictor.draw_blocks(x, size)
@@ -222,25 +229,26 @@ class Predictive:
             for block in blocks:
                 total += _sum_of_draws(block.weights)
             parts.append(Outcomes(total / self.samples))
-        return parts[0] if len(parts) == 1 else Outcomes.cat(parts)
+        return Outcomes.cat(parts)
 
     def mean_probs(self) -> Tensor:
         """``(B, ..., C)`` the mean predictive."""
         return self.mixture().weights
 
-    def _block_shape(self) -> tuple[int, int]:
-        """How many inputs, and how many of their draws, are computed at once; a layer's input and output count."""
+    def block_shape(self, samples: int) -> tuple[int, int]:
+        """How many inputs, and how many of their ``samples`` draws, are computed at once."""
+        # A layer's input and output count.
         shared, per_draw = (2 * size for size in self.predictor.footprint(inputs.rows(self.x, slice(8))))
         cache = min(self.memory, CACHE_BYTES)
         # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
-        most = self.memory // (shared + self.samples * per_draw)
-        rows = min(most, cache // (self.samples * per_draw))
+        most = self.memory // (shared + samples * per_draw)
+        rows = min(most, cache // (samples * per_draw))
         if rows >= ENOUGH_INPUTS:
-            return rows, self.samples
+            return rows, samples
         rows = min(most, cache // per_draw, ENOUGH_INPUTS, inputs.count(self.x))
         size = cache // (rows * per_draw) if rows > 0 else self.memory // per_draw
-        parts = -(-self.samples // max(1, size))
-        return max(1, rows), -(-self.samples // parts)
+        parts = -(-samples // max(1, size))
+        return max(1, rows), -(-samples // parts)
 
 
 def _sum_of_draws(block: Tensor) -> Tensor:

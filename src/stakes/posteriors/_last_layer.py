@@ -122,10 +122,11 @@ class LastLayerDraws(FrozenDraws):
         return outputs_of(self._weights(first, last)["weights"], self._features(x))
 
     @torch.no_grad()
-    def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
+    def draw_blocks(self, x: Inputs, size: int, first: int = 0, last: int | None = None) -> Iterator[Outcomes]:
         features = self._features(inputs.cast(x, self.device, self.dtype))
-        for first in range(0, self.samples, size):
-            weights = self._weights(first, min(first + size, self.samples))["weights"]
+        last = self.samples if last is None else last
+        for start in range(first, last, size):
+            weights = self._weights(start, min(start + size, last))["weights"]
             yield self.likelihood.outcomes(outputs_of(weights, features))
 
     def _features(self, x: Inputs) -> Tensor:

@@ -165,9 +165,9 @@ class DropoutDraws(FrozenDraws):
             lambda: self._over_draws.masked(self._network, x, masks, plan.layouts)
         )
 
-    def draw_blocks(self, x: Inputs, size: int) -> Iterator[Outcomes]:
+    def draw_blocks(self, x: Inputs, size: int, first: int = 0, last: int | None = None) -> Iterator[Outcomes]:
         with reusing_prefixes():
-            yield from super().draw_blocks(x, size)
+            yield from super().draw_blocks(x, size, first, last)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
         shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))

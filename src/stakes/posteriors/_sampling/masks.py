@@ -161,10 +161,11 @@ def reusing_prefixes() -> Iterator[None]:
         _thread.reused = before
 
 
-def prefix(owner: object, x: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+def prefix(owner: object, x: Tensor, run: Callable[[Tensor], Tensor], certain: bool = False) -> Tensor:
     """``run(x)``, or what ``owner`` got for the same input before."""
-    # Only under vmap, where whatever depends on the draw, in whatever way, shows it.
-    if _thread.reused is None or torch._C._functorch.peek_interpreter_stack() is None or not _is_reusable(x):
+    # Unless it is certain that it is the same for all draws, only under vmap: what depends on the draw shows it there.
+    certain = certain or torch._C._functorch.peek_interpreter_stack() is not None
+    if _thread.reused is None or not certain or not _is_reusable(x):
         return run(x)
     known = _thread.reused.get(owner)
     if known is None or not known.holds_for(x):

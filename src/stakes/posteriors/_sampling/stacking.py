@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_just, is_plain
-from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear
+from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, prefix
 
 MANY_INPUTS = 32
 _ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity)
@@ -35,8 +35,10 @@ class _Step(NamedTuple):
 class StackedLayers:
     """Runs a plain sequence of layers with tensors that differ from draw to draw."""
 
-    def __init__(self, steps: Sequence[_Step]) -> None:
-        self._steps = steps
+    def __init__(self, steps: Sequence[_Step], weights_differ: bool) -> None:
+        masked = [step.mask is not None for step in steps]
+        shared = 0 if weights_differ or True not in masked else masked.index(True)
+        self._shared, self._steps = steps[:shared], steps[shared:]
 
     @classmethod
     def of(cls, network: nn.Module) -> "StackedLayers | None":
@@ -74,27 +76,32 @@ class StackedLayers:
         weights = [weight for layer in linear_layers for weight in layer.parameters()]
         if len(set(weights)) < len(weights):
             return None  # tied ones have one name, under which the draws of the other layer would not be found
-        return cls(steps) if steps else None
+        return cls(steps, weights_differ=bool(names)) if steps else None
 
     def __call__(self, x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
         """``(B, U) -> (S, B, C)``; ``draws`` holds masks ``(S, U)``, weights ``(S, O, U)`` and biases ``(S, O)``."""
-        samples = len(next(iter(draws.values())))
-        many = len(x) >= MANY_INPUTS
-        for step in self._steps:
-            mask = None if step.mask is None else draws[step.mask].to(x.dtype) * step.scale
-            if isinstance(step.layer, nn.Linear):
-                weight = draws.get(f"{step.name}.weight", step.layer.weight)
-                bias = draws.get(f"{step.name}.bias", step.layer.bias)
-                bias = weight.new_zeros(weight.shape[-2]) if bias is None else bias
-                x = (_many if many else _few)(x, weight, bias, mask)
-            elif mask is not None:
-                x = _masked(x, mask, many)
-            else:
-                assert step.layer is not None
-                x = step.layer(x)
+        samples, many = len(next(iter(draws.values()))), len(x) >= MANY_INPUTS
+        x = prefix(self, x, lambda x: _run(self._shared, x, draws, many), certain=True) if self._shared else x
+        x = _run(self._steps, x, draws, many)
         if x.ndim == 2:
             return x.expand(samples, *x.shape)
         return x.transpose(1, 2) if many else x
+
+
+def _run(steps: Sequence[_Step], x: Tensor, draws: Mapping[str, Tensor], many: bool) -> Tensor:
+    for step in steps:
+        mask = None if step.mask is None else draws[step.mask].to(x.dtype) * step.scale
+        if isinstance(step.layer, nn.Linear):
+            weight = draws.get(f"{step.name}.weight", step.layer.weight)
+            bias = draws.get(f"{step.name}.bias", step.layer.bias)
+            bias = weight.new_zeros(weight.shape[-2]) if bias is None else bias
+            x = (_many if many else _few)(x, weight, bias, mask)
+        elif mask is not None:
+            x = _masked(x, mask, many)
+        else:
+            assert step.layer is not None
+            x = step.layer(x)
+    return x
 
 
 def _masked(x: Tensor, mask: Tensor, many: bool) -> Tensor:
