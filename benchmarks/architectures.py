@@ -1,4 +1,4 @@
-"""The networks that are measured beside `stakes.MLP`, written as their users write them; and the usual loop over one."""
+"""The networks measured beside `stakes.MLP`, written as their users write them; and the usual loop over one."""
 
 import torch
 from torch import Tensor, nn

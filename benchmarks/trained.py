@@ -1,4 +1,4 @@
-"""Networks trained on real data, from STAKES_DATA: what an untrained one says of accuracy and of decisions means little."""
+"""Networks trained on real data, from STAKES_DATA: accuracy and decisions of an untrained one mean little."""
 
 import os
 from functools import cache

@@ -25,7 +25,7 @@ from stakes.report.words import markdown_table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEADINGS = (
-    "network", "library", "its fastest way", "ms", "ours, ms", "times faster", "ours, draws made before, ms", "its spread",
+    "network", "library", "its fastest way", "ms", "ours, ms", "times faster", "ours, draws made, ms", "its spread",
 )  # fmt: skip
 Way = Callable[[Tensor, int], Tensor]  # inputs and draws to (S, B, C), the probabilities of all draws
 
