@@ -164,9 +164,7 @@ def test_the_error_of_the_margin_is_that_of_the_mean_over_draws(per_example: boo
         gap = gains[:, best] - gains[:, second]
         # Three groups of ten are too few to tell their spread.
         low, high = scipy.stats.ttest_1samp(gap, 0).confidence_interval(0.95)
-        assert 2 * 1.959964 * float(decisions.margin_error[row]) == pytest.approx(
-            interval.high - interval.low, rel=1e-4
-        )
+        assert 2 * 1.959964 * float(decisions.margin_error[row]) == pytest.approx(high - low, rel=1e-4)
 
 
 def test_the_error_of_balanced_draws_is_that_of_the_mean_over_their_groups() -> None:

@@ -84,7 +84,7 @@ def decide(
     classes, pass ``classes=model.classes_``. Only draws have a Monte-Carlo error.
 
     With ``settle``, a confidence below 1 such as 0.999, an input takes only as many draws as its decision needs: after
-    10 of them, 20, 40 and so on (whole groups), an input leaves whose decision is ahead of every other by more than
+    10, 20, 50, 100 and so on (whole groups), an input leaves whose decision is ahead of every other by more than
     its Monte-Carlo error, so that at least this share of decisions is what endless draws would say. It does not depend
     on the other inputs. An input that never settles takes all draws; at 1, all do.
 
@@ -168,50 +168,47 @@ def _settle(predictive: Predictive, utility: Utility, rule: Rule, confidence: fl
         raise StakesError(f"expected settle= to be a confidence above 0 and at most 1, but got {confidence}")
     if rule != "optimal":
         raise StakesError("settle= is for the optimal rule: it asks when the best decision is clear")
-    predictor = predictive.predictor
+    predictor, first = predictive.predictor, 0
     ends = _looks(predictor.samples, predictor.group)
     # A mistake may happen at every look but the last, and towards every other decision.
-    chances = max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
-    doubt = (1 - confidence) / chances
-    rows, size = predictive.block_shape(ends[0])
-    settled, order, first = [], [], 0
-    for x in inputs.split(predictive.x, rows):
-        index = torch.arange(first, first + inputs.count(x))
+    doubt = (1 - confidence) / max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
+    settled, order = [], []
+    for x in inputs.split(predictive.x, predictive.most_rows):
+        index = torch.arange(first, first + inputs.count(x), device=predictor.device)
         first += len(index)
         draws: list[Outcomes] = []
         for start, end in pairwise([0, *ends]):
-            draws = [Outcomes.cat([*draws, *predictor.draw_blocks(x, size, start, end)])]  # (end, b, ..., K)
+            new = Outcomes.cat([*replace(predictive, x=x).blocks(start, end)], dim=1)
+            draws = [Outcomes.cat([*draws, new])]  # (end, b, ..., K)
             utility_of_rows = utility.rows(index)
             decisions = _decide_draws(draws[0], utility_of_rows, rule, predictor.group)
-            clear = _is_clear(draws[0], decisions, utility_of_rows, predictor.group, doubt) if end < ends[-1] else None
-            done = torch.arange(len(index)) if clear is None else clear.nonzero().flatten()
+            done = torch.ones_like(index, dtype=torch.bool)
+            if end < ends[-1]:
+                done = _is_clear(draws[0], decisions, utility_of_rows, predictor.group, doubt)
             settled.append(_rows(decisions, done))
-            order.append(index[done.cpu()])
-            if clear is None or len(done) == len(index):
+            order.append(index[done])
+            if bool(done.all()):
                 break
-            left = (~clear).nonzero().flatten()
-            index, x, draws = index[left.cpu()], inputs.rows(x, left), [draws[0].rows(left, 1)]
+            index, x, draws = index[~done], inputs.rows(x, ~done), [draws[0].rows(~done, 1)]
     return _rows(_joined(settled), torch.cat(order).argsort())
-
-
-def _looks(samples: int, group: int) -> list[int]:
-    """After how many draws inputs may leave: 10 or more, in whole groups, then twice as many each time; and all."""
-    first = group * -(-FEWEST_DRAWS // group)
-    ends = []
-    while first < samples:
-        ends.append(first)
-        first *= 2
-    return [*ends, samples]
 
 
 def _is_clear(draws: Outcomes, decisions: Decisions, utility: Utility, group: int, doubt: float) -> Tensor:
     """``(b,)``: whether the decision for an input (for all its pixels) is ahead of all others, beyond doubt."""
-    gains = utility.expected(draws)  # (S, b, ..., D)
-    choice = decisions.choice.unsqueeze(-1)
-    lead = gains.gather(-1, choice.expand(len(gains), *choice.shape)) - gains  # 0 for the choice itself
-    error, freedom = _standard_error(lead, group)
-    ahead = lead.mean(0) > _student(1 - doubt, freedom) * error
-    return ahead.scatter(-1, choice, True).flatten(1).all(1)
+    clear = torch.ones_like(decisions.choice, dtype=torch.bool)
+    for number in range(len(decisions.names)):
+        rival = torch.full_like(decisions.choice, number)
+        error, freedom = _standard_error(utility.advantage(draws, decisions.choice, rival), group)
+        ahead = decisions.expected_utility - decisions.utilities[..., number] > _student(1 - doubt, freedom) * error
+        clear &= ahead | (decisions.choice == number)
+    return clear.flatten(1).all(1) if clear.ndim > 1 else clear
+
+
+def _looks(samples: int, group: int) -> list[int]:
+    """After how many draws inputs may leave: after 1, 2, 5, 10, 20, ... times the fewest, in whole groups; and all."""
+    fewest = group * -(-FEWEST_DRAWS // group)
+    ends = [fewest * step * 10**power for power in range(8) for step in (1, 2, 5)]
+    return [*(end for end in ends if end < samples), samples]
 
 
 def _rows(decisions: Decisions, index: Tensor) -> Decisions:

@@ -109,6 +109,26 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
+def labelled(items: Any) -> tuple[Inputs, Tensor, Tensor | None]:
+    """``x``, labels and weights of a batch as a `DataLoader` makes it: a tuple of two or three, or a dict with
+    ``labels`` (and ``weights``) whose other entries are the network's keyword arguments.
+    """
+    x: Any = None
+    labels, weights = None, None
+    if isinstance(items, Mapping):
+        x = dict(items)
+        labels, weights = x.pop("labels", None), x.pop("weights", None)
+    elif isinstance(items, Sequence) and len(items) in (2, 3):
+        x, labels, weights = (*items, None)[:3]
+        x = tuple(x) if isinstance(x, list) else x  # PyTorch collates tuples to lists
+    if not isinstance(labels, Tensor) or not isinstance(weights, Tensor | None):
+        raise StakesError(
+            "expected batches (x, labels) or (x, labels, weights) of tensors, or dicts with labels, but got "
+            f"a {type(items).__name__}: have the dataset, or the collate_fn of the DataLoader, return them"
+        )
+    return x, labels, weights
+
+
 def _described(x: Any) -> str:
     """The shapes of tensors, and the types of what is none."""
     if isinstance(x, Tensor):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -109,15 +110,16 @@ class Outcomes:
     def mixture(self) -> "Outcomes":
         """``(S, ..., K)`` -> the equal mixture of the draws: ``(..., K)`` for classes, ``(..., S K)`` for numbers."""
         if self.values is None:
-            return Outcomes(self.weights.mean(0))
+            return Outcomes(_sum_of_draws(self.weights) / len(self.weights))
         weights = self.weights / len(self.weights)
         pooled = [tensor.movedim(0, -2).flatten(-2) for tensor in (weights, self.values.expand(self.shape))]
         return Outcomes(pooled[0], values=pooled[1])
 
     def rows(self, index: Tensor, dim: int = 0) -> "Outcomes":
-        """Some of them, along an axis other than the last."""
-        values = None if self.values is None else self.values.expand(self.shape).index_select(dim, index)
-        return Outcomes(self.weights.index_select(dim, index), values=values)
+        """Some of them, by numbers or a mask along an axis other than the last."""
+        numbers = index.nonzero().flatten() if index.dtype == torch.bool else index
+        values = None if self.values is None else self.values.expand(self.shape).index_select(dim, numbers)
+        return Outcomes(self.weights.index_select(dim, numbers), values=values)
 
     @staticmethod
     def cat(parts: Sequence["Outcomes"], dim: int = 0) -> "Outcomes":
@@ -200,11 +202,12 @@ class Predictive:
         return self.predictor.samples
 
     @torch.no_grad()
-    def blocks(self) -> Iterator[Outcomes]:
-        """``(S, b, ..., K)`` all draws, for one block of inputs after the other."""
-        rows, size = self.block_shape(self.samples)
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[Outcomes]:
+        """``(S, b, ..., K)`` the draws from ``first`` up to ``last``, for one block of inputs after the other."""
+        last = self.samples if last is None else last
+        rows, size = self._block_shape(last - first)
         for x in inputs.split(self.x, rows):
-            yield Outcomes.cat(list(self.predictor.draw_blocks(x, size)))
+            yield Outcomes.cat(list(self.predictor.draw_blocks(x, size, first, last)))
 
     def probs(self) -> Tensor:
         """``(S, B, ..., C)`` all draws of all inputs."""
@@ -217,7 +220,7 @@ class Predictive:
     @torch.no_grad()
     def mixture(self) -> Outcomes:
         """``(B, ..., K)`` the mixture over draws; that of classes is accumulated without keeping the draws."""
-        rows, size = self.block_shape(self.samples)
+        rows, size = self._block_shape(self.samples)
         parts = []
         for x in inputs.split(self.x, rows):
             blocks = self.predictor.draw_blocks(x, size)
@@ -235,13 +238,15 @@ class Predictive:
         """``(B, ..., C)`` the mean predictive."""
         return self.mixture().weights
 
-    def block_shape(self, samples: int) -> tuple[int, int]:
+    @property
+    def most_rows(self) -> int:
+        """How many inputs fit into memory with all their draws."""
+        return max(1, self._fitting(self.samples))
+
+    def _block_shape(self, samples: int) -> tuple[int, int]:
         """How many inputs, and how many of their ``samples`` draws, are computed at once."""
-        # A layer's input and output count.
-        shared, per_draw = (2 * size for size in self.predictor.footprint(inputs.rows(self.x, slice(8))))
-        cache = min(self.memory, CACHE_BYTES)
-        # What is shared is computed once, and all draws of a block may be wanted at once: both have to fit into memory.
-        most = self.memory // (shared + samples * per_draw)
+        per_draw = 2 * self._footprint.per_draw
+        cache, most = min(self.memory, CACHE_BYTES), self._fitting(samples)
         rows = min(most, cache // (samples * per_draw))
         if rows >= ENOUGH_INPUTS:
             return rows, samples
@@ -249,6 +254,15 @@ class Predictive:
         size = cache // (rows * per_draw) if rows > 0 else self.memory // per_draw
         parts = -(-samples // max(1, size))
         return max(1, rows), -(-samples // parts)
+
+    def _fitting(self, samples: int) -> int:
+        # A layer's input and output count; what is shared is computed once, all draws of a block may be wanted at once.
+        shared, per_draw = self._footprint
+        return self.memory // (2 * (shared + samples * per_draw))
+
+    @cached_property
+    def _footprint(self) -> Footprint:
+        return self.predictor.footprint(inputs.rows(self.x, slice(8)))
 
 
 def _sum_of_draws(block: Tensor) -> Tensor:

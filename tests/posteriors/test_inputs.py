@@ -130,6 +130,13 @@ def test_arguments_may_be_left_out(family: str) -> None:
 
 
 @families
+def test_a_sequence_is_called_by_keyword_as_pytorch_has_it(family: str) -> None:
+    posterior = build(family, lambda p: nn.Sequential(nn.Linear(4, 6), nn.Dropout(p), nn.Linear(6, 3)))
+    draws, x = posterior.draw(3, seed=0), torch.randn(5, 4)
+    torch.testing.assert_close(draws({"input": x}).log_probs(), draws(x).log_probs())
+
+
+@families
 def test_a_class_for_every_token(family: str) -> None:
     draws, (x, _) = build(family, lambda p: Encoder(p, each_token=True)).draw(3, seed=0), sentences(4)
     assert draws(x).log_probs().shape == (3, 4, 7, CLASSES)

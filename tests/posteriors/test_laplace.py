@@ -192,6 +192,31 @@ def test_weights_of_examples_count_as_repetitions() -> None:
     torch.testing.assert_close(covariance(repeated), covariance(weighted))
 
 
+class Named(nn.Module):
+    """Called by keywords, as models of Hugging Face are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = network()
+
+    def forward(self, features: Tensor, seen: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.layers(features * seen)}
+
+
+def test_batches_may_be_those_of_any_loader() -> None:
+    (x, y), seen = data(12), torch.ones(12, 3)
+    plain = Laplace(network())
+    plain.finish([(x, y)])
+    rows = [{"features": x[n], "seen": seen[n], "labels": y[n]} for n in range(12)]
+    pairs = [((x[n], seen[n]), y[n]) for n in range(12)]  # collated to lists
+    for dataset in (rows, pairs):
+        posterior = Laplace(Named())
+        posterior.finish(DataLoader(dataset, batch_size=5))  # type: ignore[arg-type]
+        torch.testing.assert_close(covariance(posterior), covariance(plain))
+    with pytest.raises(StakesError, match=r"expected batches \(x, labels\) .* but got a dict"):
+        Laplace(Named()).finish([{"features": x, "seen": seen}])  # type: ignore[list-item]
+
+
 STRUCTURES = [("last", "full"), ("last", "kron"), ("last", "diag"), ("all", "full"), ("all", "diag")]
 
 

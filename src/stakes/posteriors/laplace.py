@@ -126,14 +126,16 @@ class Laplace(Posterior):
 
     @torch.no_grad()
     def finish(self, batches: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Fit the Gaussian to batches ``(x, labels)``, or ``(x, labels, weights)``, of the training examples."""
+        """Fit the Gaussian to batches of the training examples, as a `DataLoader` makes them: ``(x, labels)``,
+        ``(x, labels, weights)``, or dicts with ``labels``.
+        """
         like, mean = weight_like(self.network), self._mean().double().cpu()
         total = STRUCTURES[self.structure](*mean.shape)
         network = without_dropout(self.network) if self.layer is None else body_of(self.network, self.layer)
         empty = True
         with evaluating(self.likelihood):
             for batch in batches:
-                x, labels, weights = (*batch, None)[:3]
+                x, labels, weights = inputs.labelled(batch)
                 x = inputs.cast(x, like.device, like.dtype)
                 if empty and self.layer is not None:
                     require_last(self.network, self.layer, x)

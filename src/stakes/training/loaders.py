@@ -10,7 +10,7 @@ starts workers for every pass: what a run sees follows from its seed, also after
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -201,19 +201,7 @@ class StreamExamples(Examples):
 
 def as_batch(items: Any, positions: Tensor | None) -> Batch:
     """What a collate function made, as a batch."""
-    x: Any = None
-    labels, weights = None, None
-    if isinstance(items, Mapping):
-        x = dict(items)
-        labels, weights = x.pop("labels", None), x.pop("weights", None)
-    elif isinstance(items, Sequence) and len(items) in (2, 3):
-        x, labels, weights = (*items, None)[:3]
-        x = tuple(x) if isinstance(x, list) else x  # PyTorch collates tuples to lists
-    if not isinstance(labels, Tensor) or not isinstance(weights, Tensor | None):
-        raise StakesError(
-            "expected batches (x, labels) or (x, labels, weights) of tensors, or dicts with labels, but got "
-            f"{_kind(items)}: have the dataset, or the collate_fn of the DataLoader, return them"
-        )
+    x, labels, weights = inputs.labelled(items)
     count = inputs.count(x)
     if {count} != {len(each) for each in (labels, weights, positions) if each is not None}:
         raise StakesError(

@@ -101,8 +101,8 @@ class _FusedForward:
         random = [any(map(_may_be_random, layer.modules())) for layer in layers]
         self.first = random.index(True) if True in random else len(layers)  # that differs from draw to draw
 
-    def __call__(self, x: Tensor) -> Tensor:
-        x = prefix(self, x, lambda x: _run(self.layers[: self.first], x)) if self.first else x
+    def __call__(self, input: Tensor) -> Tensor:  # as nn.Sequential names it, for calls by keyword
+        x = prefix(self, input, lambda x: _run(self.layers[: self.first], x)) if self.first else input
         return _run(self.layers[self.first :], x)
 
 
