@@ -4,13 +4,14 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench bench-others clean
 
 help:
 	@echo "make demo   the paper's diagnosis example, end to end, into demo/"
 	@echo "make test   all tests (data sets are read from STAKES_DATA where it is set; the report needs Node and Chromium)"
 	@echo "make check  ruff, ruff format, mypy --strict"
 	@echo "make bench  the measured claims of benchmarks/"
+	@echo "make bench-others  stakes beside other libraries, which are installed into .cache/"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stakes needs Python 3.11 or newer")'
@@ -32,5 +33,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+bench-others:
+	$(PYTHON) -m benchmarks.others --save
+
 clean:
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .cache demo .mypy_cache .pytest_cache .ruff_cache

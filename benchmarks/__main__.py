@@ -21,7 +21,8 @@ from stakes._io.parallel import one_thread
 from stakes.report.words import markdown_table
 
 MODULES = (
-    "importing", "sampling", "segmentation", "training_steps", "running_decisions", "ensembles", "deciding", "scaling",
+    "importing", "sampling", "accuracy", "settling", "networks", "segmentation", "training_steps", "running_decisions",
+    "ensembles", "deciding", "scaling",
 )  # fmt: skip
 HEADINGS = ("claim", "against", "measured", "promised")
 

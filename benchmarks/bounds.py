@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from benchmarks.networks import CASES
 from benchmarks.timing import seconds
 from stakes import MLP, MCDropout
 from stakes.networks.segnet import SegNet
@@ -21,6 +22,7 @@ HEADINGS = ("end", *(f"{name}, ms" for name in RESOURCES), "bound, ms", "measure
 _aten = torch.ops.aten
 _EXPONENTIALS = {_aten._softmax, _aten._log_softmax, _aten.exp, _aten.exp_}
 _RANDOM = {_aten.random, _aten.random_}
+_GATES = 5  # exponentials for a unit and a step of an LSTM: its four gates, and its output
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,12 @@ class Work(TorchDispatchMode):
         if kind in flop_registry:
             operations = flop_registry[kind](*args, **(kwargs or {}), out_val=out)
             self.seconds["matrix products"] += operations * rates.product
+        elif (
+            kind is _aten.mkldnn_rnn_layer
+        ):  # not in the registry: its input (T, B, F), then weights of input and state
+            steps = args[0].numel() // args[0].shape[-1]
+            self.seconds["matrix products"] += 2 * steps * (args[1].numel() + args[2].numel()) * rates.product
+            self.seconds["exponentials"] += _GATES * written[0].numel() * rates.exponential
         elif kind in _EXPONENTIALS:
             self.seconds["exponentials"] += sum(tensor.numel() for tensor in written) * rates.exponential
         elif kind in _RANDOM:
@@ -95,6 +103,11 @@ def measure() -> list[list[str]]:
         "many inputs: 784-100-10, 10,000 inputs, 1 draw": _sampling(_mlp(10), torch.randn(10_000, 784), 1),
         "many draws: 784-100-10, 1,000 inputs, 1,000 draws": _sampling(_mlp(10), torch.randn(1_000, 784), 1_000),
         "many classes: 784-100-300, 1,000 inputs, 100 draws": _sampling(_mlp(300), torch.randn(1_000, 784), 100),
+        "tables: 30-128-64-3, 10,000 inputs, 100 draws": _sampling(MLP(30, 3), torch.randn(10_000, 30), 100),
+        "two hidden layers: 784-100-100-10, 2,000 inputs, 100 draws": _sampling(
+            MLP(784, 10, hidden=(100, 100), dropout=0.2), torch.randn(2_000, 784), 100
+        ),
+        **{case.what: _sampling(case.make(), case.inputs(), case.draws) for case in CASES},
         "images: SegNet-Basic, 360 x 480, 1 image, 10 draws": _sampling(SegNet(), torch.rand(1, 3, 360, 480), 10),
     }
     rows = []

@@ -13,10 +13,12 @@ class Claim:
     what: str
     against: str
     ratio: float
-    promised: str  # such as "<= 1.3" or ">= 20"
+    promised: str  # such as "<= 1.3" or ">= 20"; "-" for what is told, and not promised
 
     @property
     def holds(self) -> bool:
+        if self.promised == "-":
+            return True
         sign, bound = self.promised.split()
         return self.ratio <= float(bound) if sign == "<=" else self.ratio >= float(bound)
 
