@@ -16,9 +16,12 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 
 # Sampling works in blocks whose draws stay in the processor's cache: of inputs, with all their draws,
-CACHE_BYTES = 4 * 2**20
+CACHE_BYTES = 2 * 2**20
 # or, where that would be too few inputs to make up for the fixed cost of a draw, of their draws;
 ENOUGH_INPUTS = 512
+# of several draws, which share what precedes the first random layer, if the network is large, but not so large that
+# there would be too few inputs for each;
+FEW_INPUTS, SEVERAL_DRAWS = 128, 4
 # and, where one input is too large for that, in blocks of its draws that fit here.
 MEMORY_BYTES = 64 * 2**20
 
@@ -250,10 +253,12 @@ class Predictive:
         rows = min(most, cache // (samples * per_draw))
         if rows >= ENOUGH_INPUTS:
             return rows, samples
-        rows = min(most, cache // per_draw, ENOUGH_INPUTS, inputs.count(self.x))
-        size = cache // (rows * per_draw) if rows > 0 else self.memory // per_draw
-        parts = -(-samples // max(1, size))
-        return max(1, rows), -(-samples // parts)
+        at_once = cache // per_draw  # inputs times draws
+        share = 1 if not FEW_INPUTS <= at_once < ENOUGH_INPUTS else min(samples, SEVERAL_DRAWS)
+        rows = max(1, min(most, at_once // share, ENOUGH_INPUTS, inputs.count(self.x)))
+        size = max(1, at_once // rows if at_once else self.memory // per_draw)
+        parts = -(-samples // size)
+        return rows, -(-samples // parts)
 
     def _fitting(self, samples: int) -> int:
         # A layer's input and output count; what is shared is computed once, all draws of a block may be wanted at once.
