@@ -110,7 +110,9 @@ def decide(
     parts, first = [], 0
     for draws in predictive.blocks():  # (S, b, ..., K)
         last = first + draws.shape[1]
-        parts.append(_decide_draws(draws, utility.rows(slice(first, last)), rule, predictive.predictor.group))
+        utility_of_rows = utility.rows(slice(first, last))
+        decisions = _decide(draws.mixture(), utility_of_rows, rule)
+        parts.append(_with_error(decisions, draws, utility_of_rows, predictive.predictor.group))
         first = last
     return _joined(parts)
 
@@ -135,8 +137,8 @@ def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
     return Decisions(utility.decisions, choice, utilities, outcomes)
 
 
-def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int) -> Decisions:
-    decisions = _decide(draws.mixture(), utility, rule)
+def _with_error(decisions: Decisions, draws: Outcomes, utility: Utility, group: int) -> Decisions:
+    """Decisions from the mixture of some draws, with what these say of the Monte-Carlo error."""
     samples = draws.shape[0]
     decisions = replace(decisions, taken=torch.full(decisions.choice.shape[:1], samples))
     if len(utility.decisions) == 1 or samples == 1:
@@ -173,8 +175,9 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
     ends = _looks(predictor.samples, predictor.group)
     # A mistake may happen at every look but the last, and towards every other decision.
     doubt = (1 - confidence) / max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
+    row = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1).weights.nbytes
     settled, order = [], []
-    for x in inputs.split(predictive.x, predictive.most_rows):
+    for x in inputs.split(predictive.x, max(1, predictive.memory // (4 * row * predictor.samples))):
         index = torch.arange(first, first + inputs.count(x), device=predictor.device)
         first += len(index)
         draws: list[Outcomes] = []
@@ -182,12 +185,14 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
             new = Outcomes.cat([*replace(predictive, x=x).blocks(start, end)], dim=1)
             draws = [Outcomes.cat([*draws, new])]  # (end, b, ..., K)
             utility_of_rows = utility.rows(index)
-            decisions = _decide_draws(draws[0], utility_of_rows, "optimal", predictor.group)
+            decisions = _decide(draws[0].mixture(), utility_of_rows, "optimal")
             done = torch.ones_like(index, dtype=torch.bool)
             if end < ends[-1]:
                 done = _is_clear(draws[0], decisions, utility_of_rows, predictor.group, doubt)
-            settled.append(_rows(decisions, done))
-            order.append(index[done])
+            if bool(done.any()):
+                decisions, own = _rows(decisions, done), utility.rows(index[done])
+                settled.append(_with_error(decisions, draws[0].rows(done, 1), own, predictor.group))
+                order.append(index[done])
             if bool(done.all()):
                 break
             index, x, draws = index[~done], inputs.rows(x, ~done), [draws[0].rows(~done, 1)]
@@ -196,12 +201,12 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
 
 def _is_clear(draws: Outcomes, decisions: Decisions, utility: Utility, group: int, doubt: float) -> Tensor:
     """``(b,)``: whether the decision for an input (for all its pixels) is ahead of all others, beyond doubt."""
+    lead = decisions.expected_utility.unsqueeze(-1) - decisions.utilities  # (b, ..., D)
     clear = torch.ones_like(decisions.choice, dtype=torch.bool)
     for number in range(len(decisions.names)):
         rival = torch.full_like(decisions.choice, number)
         error, freedom = _standard_error(utility.advantage(draws, decisions.choice, rival), group)
-        ahead = decisions.expected_utility - decisions.utilities[..., number] > _student(1 - doubt, freedom) * error
-        clear &= ahead | (decisions.choice == number)
+        clear &= (lead[..., number] > _student(1 - doubt, freedom) * error) | (decisions.choice == number)
     return clear.flatten(1).all(1) if clear.ndim > 1 else clear
 
 

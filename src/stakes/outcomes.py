@@ -241,11 +241,6 @@ class Predictive:
         """``(B, ..., C)`` the mean predictive."""
         return self.mixture().weights
 
-    @property
-    def most_rows(self) -> int:
-        """How many inputs fit into memory with all their draws."""
-        return max(1, self._fitting(self.samples))
-
     def _block_shape(self, samples: int) -> tuple[int, int]:
         """How many inputs, and how many of their ``samples`` draws, are computed at once."""
         per_draw = 2 * self._footprint.per_draw
