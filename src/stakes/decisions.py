@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -68,6 +68,13 @@ class Decisions:
         return len(self.choice)
 
 
+class _Look(NamedTuple):
+    """Decisions after some draws, and whether each is clear."""
+
+    decisions: Decisions
+    clear: Tensor  # (b, ...)
+
+
 def decide(
     predictive: Predictive | Outcomes | Tensor | ArrayLike,
     utility: Utility,
@@ -110,9 +117,8 @@ def decide(
     parts, first = [], 0
     for draws in predictive.blocks():  # (S, b, ..., K)
         last = first + draws.shape[1]
-        utility_of_rows = utility.rows(slice(first, last))
-        decisions = _decide(draws.mixture(), utility_of_rows, rule)
-        parts.append(_with_error(decisions, draws, utility_of_rows, predictive.predictor.group))
+        rows = utility.rows(slice(first, last))
+        parts.append(_decide_draws(draws, rows, rule, predictive.predictor.group, None).decisions)
         first = last
     return _joined(parts)
 
@@ -137,15 +143,25 @@ def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
     return Decisions(utility.decisions, choice, utilities, outcomes)
 
 
-def _with_error(decisions: Decisions, draws: Outcomes, utility: Utility, group: int) -> Decisions:
-    """Decisions from the mixture of some draws, with what these say of the Monte-Carlo error."""
-    samples = draws.shape[0]
+def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, doubt: float | None) -> _Look:
+    """Decisions from some draws, the Monte-Carlo error of their margins, and which of them are beyond ``doubt``."""
+    decisions = _decide(draws.mixture(), utility, rule)
+    samples, rivals = draws.shape[0], len(utility.decisions) - 1 if doubt is not None else 1
     decisions = replace(decisions, taken=torch.full(decisions.choice.shape[:1], samples))
+    clear = torch.ones_like(decisions.choice, dtype=torch.bool)
     if len(utility.decisions) == 1 or samples == 1:
-        return decisions
-    margins = utility.advantage(draws, decisions.choice, decisions.runner_up)  # (S, b, ...)
-    error, freedom = _standard_error(margins, group)
-    return replace(decisions, margin_error=error * (_student(0.975, freedom) / _student(0.975, None)))
+        return _Look(decisions, clear)
+    others = decisions.utilities.scatter(-1, decisions.choice.unsqueeze(-1), -torch.inf).topk(rivals)  # (b, ..., R)
+    for number in range(rivals):
+        rival = others.indices[..., number]
+        error, freedom = _standard_error(utility.advantage(draws, decisions.choice, rival), group)
+        if number == 0:
+            widening = _student(0.975, freedom) / _student(0.975, None)
+            decisions = replace(decisions, margin_error=error * widening)
+        if doubt is not None:
+            lead = decisions.expected_utility - others.values[..., number]
+            clear &= lead > _student(1 - doubt, freedom) * error
+    return _Look(decisions, clear)
 
 
 def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
@@ -184,30 +200,15 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
         for start, end in pairwise([0, *ends]):
             new = Outcomes.cat([*replace(predictive, x=x).blocks(start, end)], dim=1)
             draws = [Outcomes.cat([*draws, new])]  # (end, b, ..., K)
-            utility_of_rows = utility.rows(index)
-            decisions = _decide(draws[0].mixture(), utility_of_rows, "optimal")
-            done = torch.ones_like(index, dtype=torch.bool)
-            if end < ends[-1]:
-                done = _is_clear(draws[0], decisions, utility_of_rows, predictor.group, doubt)
-            if bool(done.any()):
-                decisions, own = _rows(decisions, done), utility.rows(index[done])
-                settled.append(_with_error(decisions, draws[0].rows(done, 1), own, predictor.group))
-                order.append(index[done])
+            look = _decide_draws(draws[0], utility.rows(index), "optimal", predictor.group, doubt)
+            # An image leaves when all its pixels are clear.
+            done = look.clear.reshape(len(index), -1).all(1) | (end == ends[-1])
+            settled.append(_rows(look.decisions, done))
+            order.append(index[done])
             if bool(done.all()):
                 break
             index, x, draws = index[~done], inputs.rows(x, ~done), [draws[0].rows(~done, 1)]
     return _rows(_joined(settled), torch.cat(order).argsort())
-
-
-def _is_clear(draws: Outcomes, decisions: Decisions, utility: Utility, group: int, doubt: float) -> Tensor:
-    """``(b,)``: whether the decision for an input (for all its pixels) is ahead of all others, beyond doubt."""
-    lead = decisions.expected_utility.unsqueeze(-1) - decisions.utilities  # (b, ..., D)
-    clear = torch.ones_like(decisions.choice, dtype=torch.bool)
-    for number in range(len(decisions.names)):
-        rival = torch.full_like(decisions.choice, number)
-        error, freedom = _standard_error(utility.advantage(draws, decisions.choice, rival), group)
-        clear &= (lead[..., number] > _student(1 - doubt, freedom) * error) | (decisions.choice == number)
-    return clear.flatten(1).all(1) if clear.ndim > 1 else clear
 
 
 def _looks(samples: int, group: int) -> list[int]:

@@ -51,9 +51,9 @@ class SavedModel:
             if width is not None and actual is not None and actual != width:
                 raise StakesError(f"expected a predictor with {width} {side}, but it has {actual}")
 
-    def decide(self, x: Inputs) -> Decisions:
-        """Decisions for encoded inputs."""
-        return decide(self.predictor(x), self.utility)
+    def decide(self, x: Inputs, settle: float | None = None) -> Decisions:
+        """Decisions for encoded inputs; ``settle`` as in `decide`."""
+        return decide(self.predictor(x), self.utility, settle=settle)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the directory, whole or not at all; an existing one is refused."""

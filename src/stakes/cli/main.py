@@ -163,6 +163,13 @@ def decide(
     keep: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
     ] = None,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="CONFIDENCE",
+            help="A row takes no more draws once its decision is this sure to be that of endless draws; 1: all draws.",
+        ),
+    ] = 0.99,
 ) -> None:
     """Take the best decision for every row of a table, of any length.
 
@@ -175,7 +182,7 @@ def decide(
 
     with progress_bars("{task.completed} rows decided") as progress:
         on_rows = partial(progress.advance, progress.add_task("", total=None))
-        rows = decide_table(model, data, out, keep=split(*(keep or [])), on_rows=on_rows)
+        rows = decide_table(model, data, out, keep=split(*(keep or [])), settle=settle, on_rows=on_rows)
     typer.echo(f"{out}: {rows} decisions", err=True)
 
 
