@@ -7,7 +7,7 @@ import stakes
 
 LAYERS = (
     ("errors", "seeds", "registry", "_io"),
-    ("inputs",),
+    ("inputs", "features"),
     ("outcomes", "networks"),
     ("utility", "likelihoods"),
     ("posteriors",),

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from stakes.errors import StakesError, StakesWarning, listing
+from stakes.features import Features
 from stakes.tables.values import FloatArray, as_text, is_number, numbers, row_number, text_codes
 
 MAX_LEVELS = 50
@@ -92,6 +93,12 @@ class TableEncoder:
     @property
     def width(self) -> int:
         return len(self.feature_names)
+
+    @property
+    def features(self) -> Features:
+        """What the columns of `transform` are."""
+        levels = tuple(len(column.levels) for column in self._categorical)
+        return Features(len(self._numeric), self._indicators, levels)
 
     @property
     def dtypes(self) -> dict[str, str]:
