@@ -85,7 +85,7 @@ class StackedLayers:
         return cls(steps, weights_differ=bool(names)) if steps else None
 
     def layouts(self, x: Tensor) -> tuple[dict[str, MaskLayout], Footprint]:
-        """Of its masks, and what one of the inputs ``(B, U)`` takes: in a plain sequence, sizes tell without a probe."""
+        """Of its masks, and what an input of ``(B, U)`` takes: in a plain sequence, sizes tell without a probe."""
         width, layouts = x.shape[1], {}
         before, after = [width], [1]
         for step in (*self._shared, *self._steps):
