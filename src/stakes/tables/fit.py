@@ -1,89 +1,50 @@
-"""``stakes fit``: a table, its costs, and the alternatives trained and compared."""
+"""``stakes fit``: a table, its costs, and models trained, compared and blended."""
 
 import shutil
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from platform import python_version
 from typing import Any, Literal
 
-import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from stakes._io.files import atomic
 from stakes._io.parallel import Report, side_by_side
-from stakes.decisions import decide
-from stakes.errors import StakesError, StakesWarning, listing
-from stakes.evaluation.comparison import Predictions, best_seed, compare, score
+from stakes._io.tensors import read_tensors, write_tensors
+from stakes.evaluation.comparison import Predictions, compare, score
+from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
-from stakes.seeds import derive
-from stakes.tables.encode import TableEncoder
-from stakes.tables.models import Problem, model
-from stakes.tables.read import read_table
+from stakes.tables.mix import Choice, HeldOut, Mix, choose, mix
+from stakes.tables.models import TRAINED, trained_for
+from stakes.tables.prepare import Division, PreparedTable, prepare
 from stakes.tables.run import Run, RunFolder
-from stakes.tables.split import duplicate_groups, split
-from stakes.tables.task import Fit, TableTask, check
-from stakes.tables.values import check_classes, encode_labels
+from stakes.tables.task import TableTask, check
 from stakes.training.config import Epoch
-from stakes.training.examples import TensorExamples
-from stakes.utility import TableUtility, Utility
-
-FEW_ROWS = 5
+from stakes.utility import FormulaUtility
 
 # What happens to a fit: it was found finished, has started, came through an epoch, is done.
 Event = Literal["found", "started", "done"] | Epoch
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A model to be trained in one division of the table, with one seed, for some of its folds."""
+
+    model: str
+    seed: int
+    division: str
+    folds: tuple[int, ...]
+
+    @property
+    def effort(self) -> float:
+        """How long it takes, compared with others."""
+        return TRAINED[self.model].effort * len(self.folds)
+
+
 Listener = Callable[[Fit, Event], None]
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedTable:
-    """The table as a problem, and the encoder that made it one."""
-
-    problem: Problem
-    test: TensorExamples
-    encoder: TableEncoder
-    rows: Mapping[str, int]  # how many train, validation, test
-    repeated: int  # rows that repeat another; copies never stand on both sides of a split
-    test_places: NDArray[np.int64]  # (N,) where the test rows stand in their file, counted from 0
-
-
-def prepare(task: TableTask) -> PreparedTable:
-    """Read, check, split and encode; statistics come from the training part only."""
-    utility = Utility.from_csv(task.costs, unit=task.unit)
-    frame, labels = _labelled(task.data, task, utility)
-    frame = frame.drop(columns=_present(task.data, task.drop, frame))
-    if frame.columns.empty:
-        raise StakesError(f"{task.data}: expected columns to learn from beside the target, but none is left")
-    check_classes(labels, utility.outcomes, task.target)
-    rows = np.arange(len(frame))
-    groups = duplicate_groups(frame)
-    if isinstance(task.test, Path):
-        test_frame, test_labels = _labelled(task.test, task, utility)
-        held_out = np.arange(len(test_frame))
-    else:
-        rows, held_out = split(labels, groups, task.test, derive(task.seed, "test"))
-        test_frame, test_labels = frame.iloc[held_out], labels[held_out]
-    kept, chosen = split(labels[rows], groups[rows], task.validation, derive(task.seed, "validation"))
-    train, validation = rows[kept], rows[chosen]
-    encoder = TableEncoder.fit(frame.iloc[train], categorical=task.categorical)
-
-    def examples(part: pd.DataFrame, values: np.ndarray[Any, np.dtype[np.int64]]) -> TensorExamples:
-        return TensorExamples(torch.from_numpy(encoder.transform(part)), torch.from_numpy(values))
-
-    problem = Problem(
-        examples(frame.iloc[train], labels[train]), examples(frame.iloc[validation], labels[validation]), utility
-    )
-    test = examples(test_frame, test_labels)
-    check_classes(labels[train], utility.outcomes, f"{task.target} (training part)")
-    for part, values in (("validation", labels[validation]), ("test", test_labels)):
-        _warn_of_few(part, values, utility)
-    counts = {"train": len(train), "validation": len(validation), "test": len(test_labels)}
-    return PreparedTable(problem, test, encoder, counts, len(groups) - len(np.unique(groups)), held_out)
 
 
 def fit_table(
@@ -93,88 +54,129 @@ def fit_table(
     resume: bool = False,
     force: bool = False,
     workers: int = 1,
-    on_prepared: Callable[[PreparedTable], None] = lambda prepared: None,
+    on_prepared: Callable[[PreparedTable, Sequence[Fit]], None] = lambda prepared, fits: None,
     on_progress: Listener = lambda fit, event: None,
 ) -> Run:
-    """Train and compare the alternatives; the chosen model and all results are in ``folder`` at the end."""
+    """Train, blend and compare models; the chosen one and all results are in ``folder`` at the end."""
     check(task)
     settings = task.settings()
     folder.refuse_if_taken(settings, resume=resume, force=force)
     prepared = prepare(task)
-    on_prepared(prepared)
+    fits = planned(task, prepared)
+    on_prepared(prepared, fits)
     folder.claim(settings, resume=resume, force=force)
     waiting = []
-    for fit in task.fits():
-        if folder.predictions_file(fit.model, fit.seed).exists():
+    for fit in fits:
+        if all(_predictions_file(folder, fit.model, fit.seed, fit.division, fold).exists() for fold in fit.folds):
             on_progress(fit, "found")
         else:
             waiting.append(fit)
     work = partial(_train, task, prepared, folder)
-    for finished in side_by_side(work, waiting, workers=workers, report=on_progress):
-        on_progress(finished, "done")
+    for later in (False, True):  # those that start from others come after all others
+        now = [fit for fit in waiting if (TRAINED[fit.model].after is not None) == later]
+        for finished in side_by_side(work, now, workers=workers, report=on_progress):
+            on_progress(finished, "done")
     return _conclude(task, settings, prepared, folder)
 
 
-def _warn_of_few(part: str, labels: Any, utility: TableUtility) -> None:
-    counts = zip(utility.outcomes, np.bincount(labels, minlength=len(utility.outcomes)), strict=True)
-    few = [f"{name} {count}" for name, count in counts if count < FEW_ROWS]
-    if few:
-        message = f"the {part} rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
-        warnings.warn(message, StakesWarning, stacklevel=3)
-
-
-def _labelled(path: Path, task: TableTask, utility: TableUtility) -> tuple[pd.DataFrame, Any]:
-    """The columns beside the target, and the encoded labels, of a file."""
-    frame = read_table(path)
-    target = _present(path, [task.target], frame)
-    labels = encode_labels(frame[task.target], utility.outcomes, renames=task.renames, name=task.target)
-    return frame.drop(columns=target), labels
-
-
-def _present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> list[str]:
-    absent = [name for name in names if name not in frame.columns]
-    if absent:
-        raise StakesError(f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}")
-    return list(names)
+def planned(task: TableTask, prepared: PreparedTable) -> list[Fit]:
+    """All that has to be trained, the longest first."""
+    fits = []
+    for division in prepared.divisions:
+        every = tuple(range(len(division.problem.folds)))
+        for model in trained_for(task.compared):
+            groups = [every] if TRAINED[model].together(division.problem) else [(fold,) for fold in every]
+            fits += [Fit(model, seed, division.name, group) for seed in task.all_seeds for group in groups]
+    return sorted(fits, key=lambda fit: -fit.effort)
 
 
 def _train(task: TableTask, prepared: PreparedTable, folder: RunFolder, fit: Fit, report: Report) -> Fit:
-    """Train one model with one seed, and leave its results in the folder."""
+    """Train one model for some folds, and leave its parts and what they say in the folder."""
     report("started")
-    problem, own_folder = prepared.problem, folder.run(fit.model, fit.seed)
-    checkpoint = own_folder / "checkpoint.safetensors"
-    predictor, details = model(fit.model).train(problem, task.recipe, fit.seed, checkpoint, report)
-    shutil.rmtree(own_folder / "model", ignore_errors=True)
-    notes = {"target": task.target, "data": task.data.name, "model": fit.model, "seed": fit.seed}
-    SavedModel(predictor, problem.utility, prepared.encoder, notes).save(own_folder / "model")
-    validation = problem.validation_utility(predictor)
-    decisions = decide(predictor(prepared.test.x), problem.utility)
-    # The draws themselves are not kept: the error of the margins is that of the costs as they are.
-    error = decisions.margin_error
-    folder.write_predictions(Predictions(fit.model, fit.seed, decisions.probs, validation, details, error))
+    (division,) = (each for each in prepared.divisions if each.name == fit.division)
+    model = TRAINED[fit.model]
+    before = _load_parts(folder, model.after, fit.seed, division, fit.folds) if model.after else []
+    checkpoint = folder.part(fit.model, fit.seed, fit.division, fit.folds[0]) / "checkpoint.safetensors"
+    parts = model.train(
+        division.problem, task.recipe, fit.seed, fit.folds, before=before, checkpoint=checkpoint, progress=report
+    )
+    for fold, part in zip(fit.folds, parts, strict=True):
+        own_folder = folder.part(fit.model, fit.seed, fit.division, fold)
+        shutil.rmtree(own_folder / "model", ignore_errors=True)
+        SavedModel(part.predictor, prepared.utility, division.encoder).save(own_folder / "model")
+        tensors = {"held_out": part.held_out, "test": _said(part.predictor, division.test_x, part.held_out)}
+        write_tensors(_predictions_file(folder, fit.model, fit.seed, fit.division, fold), tensors, dict(part.details))
     checkpoint.unlink(missing_ok=True)
     return fit
 
 
+def _said(predictor: Predictor, x: Tensor, like: Tensor) -> Tensor:
+    """(n, C) what it says of rows, of which there may be none."""
+    return predictor(x).mean_probs() if len(x) else like[:0]
+
+
+def _predictions_file(folder: RunFolder, model: str, seed: int, division: str, fold: int) -> Any:
+    return folder.part(model, seed, division, fold) / "predictions.safetensors"
+
+
+def _load_parts(
+    folder: RunFolder, model: str, seed: int, division: Division, folds: Sequence[int] | None = None
+) -> list[Predictor]:
+    numbers = range(len(division.problem.folds)) if folds is None else folds
+    return [SavedModel.load(folder.part(model, seed, division.name, fold) / "model").predictor for fold in numbers]
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    """A division with one seed: the models to compare, and what they are made of."""
+
+    held: HeldOut
+    test: Mapping[str, Tensor]  # by trained model, (n, C)
+    mixes: Mapping[str, Mix]
+
+
+def _solve(task: TableTask, division: Division, seed: int, folder: RunFolder) -> _Solved:
+    problem = division.problem
+    held_out, test = {}, {}
+    for model in trained_for(task.compared):
+        files = [_predictions_file(folder, model, seed, division.name, fold) for fold in range(len(problem.folds))]
+        tensors = [read_tensors(file)[0] for file in files]
+        held_out[model] = torch.cat([each["held_out"] for each in tensors])
+        test[model] = torch.stack([each["test"] for each in tensors]).mean(0)
+    rows = torch.cat([torch.from_numpy(fold.held) for fold in problem.folds])
+    held = HeldOut(held_out, problem.examples.labels[rows], problem.utility.rows(rows))
+    return _Solved(held, test, mix(task.compared, held))
+
+
 def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> Run:
-    """Score what the fits left in the folder, choose a model, and save both."""
-    labels, utility = prepared.test.labels, prepared.problem.utility
-    predictions = [folder.read_predictions(fit.model, fit.seed) for fit in task.fits()]
-    scored = tuple(item for each in predictions for item in score(each, labels, utility))
+    """Mix and score what the fits left in the folder, choose a model, and save both."""
+    predictions, final = [], {}
+    for seed in task.all_seeds:
+        solved = {division.name: _solve(task, division, seed, folder) for division in prepared.divisions}
+        final[seed] = solved[prepared.divisions[-1].name]
+        for model, mixed in final[seed].mixes.items():
+            probs = torch.empty(len(prepared.test_labels), len(prepared.utility.outcomes))
+            for division in prepared.divisions:
+                here = solved[division.name]
+                probs[torch.from_numpy(division.tested)] = here.mixes[model].probs(here.test)
+            held = final[seed].held
+            validation = held.mean(held.realised(mixed.probs(held.probs)))
+            predictions.append(Predictions(model, seed, probs, validation, mixed.details))
+    choice = choose(final[task.seed].mixes, final[task.seed].held, task.seed)
+    scored = tuple(item for each in predictions for item in score(each, prepared.test_labels, prepared.test_utility))
     run = Run(
-        settings,
-        labels,
-        torch.from_numpy(prepared.test_places + 1),
-        utility,
-        prepared.rows,
-        prepared.repeated,
-        prepared.encoder.width,
-        {"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")},
-        scored,
-        compare(scored, task.seed),
+        settings=settings,
+        labels=prepared.test_labels,
+        row_numbers=torch.from_numpy(prepared.test_places + 1),
+        utility=prepared.test_utility,
+        rows=prepared.rows,
+        repeated=prepared.repeated,
+        features=prepared.divisions[-1].encoder.width,
+        versions={"Python": python_version()} | {name: version(name) for name in ("stakes", "torch", "scikit-learn")},
+        scored=scored,
+        comparison=compare(scored, choice, task.seed),
+        formulas=prepared.utility if isinstance(prepared.utility, FormulaUtility) else None,
     )
-    best = best_seed(predictions, run.comparison.chosen)
-    with atomic(folder.model) as temporary:
-        shutil.copytree(folder.run(best.model, best.seed) / "model", temporary)
+    _save_model(task, prepared, folder, choice, final)
     run.save(folder.path)
     return run

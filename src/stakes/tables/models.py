@@ -1,162 +1,132 @@
-"""Models for tables: what `stakes fit` compares, each with a name, and how it is trained."""
+"""The models that `stakes fit` trains, and the names under which they are compared."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
 
 from stakes import seeds
-from stakes.decisions import decide
 from stakes.errors import StakesError, listing
-from stakes.inputs import require_tensor
-from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
-from stakes.networks import mlp
-from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
+from stakes.objectives import LossCalibrated, Weighted
 from stakes.outcomes import Predictor
-from stakes.posteriors.base import Posterior
-from stakes.predictors import BoostedTrees, SampledPosterior
-from stakes.training.config import Epoch, Training
+from stakes.predictors import BoostedTrees, Constant, Forest, Logistic
+from stakes.tables.network_models import FinetunedModel, NetworkModel
+from stakes.tables.problem import Model, Noise, Part, Problem, Progress, Recipe
 from stakes.training.examples import TensorExamples
-from stakes.training.fit import fit
-from stakes.utility import TableUtility
 
-Noise = float | Literal["learnt"] | None
-Progress = bool | Callable[[Epoch], None]
-LEARNT_NOISE_START = 0.05
-FAMILY = "dropout"  # of posteriors, if none is asked for
-WITHOUT_DROPOUT = ("ensemble", "laplace")  # their draws have none: trained with it, they would be other networks
+STRENGTHS = (0.1, 1.0)  # of calibration, beside 0, which is standard
+SEEDS = 2**31  # scikit-learn takes no larger ones
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How the models of a comparison are built, trained and drawn from."""
+class RowModel(Model):
+    """A model of rows without a recipe, trained for one fold after the other."""
 
-    hidden: tuple[int, ...] = mlp.HIDDEN
-    dropout: float = mlp.DROPOUT  # but see WITHOUT_DROPOUT
-    posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": FAMILY})
-    training: Training = field(default_factory=Training)
-    samples: int = 100  # draws at prediction
-    noise: Noise = None
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """What a model is trained for: examples to learn from, examples to choose by, and the utility."""
-
-    train: TensorExamples
-    validation: TensorExamples | None
-    utility: TableUtility
-
-    def validation_utility(self, predictor: Predictor) -> float | None:
-        """The mean utility of its decisions on the validation rows, by which models are chosen; None without any."""
-        if self.validation is None:
-            return None
-        choice = decide(predictor(self.validation.x), self.utility).choice
-        realised = self.utility.realised(choice, self.validation.labels)
-        return float(np.average(realised, weights=self.validation.weights))
-
-
-@dataclass(frozen=True)
-class Model(ABC):
-    """One of the alternatives."""
-
-    name: str
-
-    def check(self, recipe: Recipe) -> None:  # noqa: B027 (no recipe is wrong for trees)
-        """Refuse a recipe that the model cannot be trained by, before anything is read."""
-
-    @abstractmethod
-    def train(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
-    ) -> tuple[Predictor, dict[str, Any]]:
-        """Train, stopped early on the validation rows; goes on from ``checkpoint`` if that file exists.
-
-        Returns the predictor, and in JSON types what training came to.
-        """
-
-
-@dataclass(frozen=True)
-class NetworkModel(Model):
-    """A posterior over a multilayer perceptron: its objective, and whether it models label noise."""
-
-    objective: Callable[[TableUtility], Objective]
-    noisy: bool = False
-
-    def check(self, recipe: Recipe) -> None:
-        if recipe.posterior.get("family") == "dropout" and not (recipe.hidden and recipe.dropout):
-            raise StakesError(
-                "the dropout posterior needs a hidden layer and a dropout rate above 0; "
-                "without them, choose the ensemble or the mean_field posterior"
-            )
-        self.posterior(recipe, inputs=1, outputs=2, seed=0)
-
-    def posterior(self, recipe: Recipe, inputs: int, outputs: int, seed: int) -> Posterior:
-        """Freshly initialised from ``seed``."""
-        dropout = 0.0 if recipe.posterior.get("family") in WITHOUT_DROPOUT else recipe.dropout
-        likelihood = self.likelihood(recipe.noise)
-        return Posterior.from_spec(
-            recipe.posterior, lambda: mlp.MLP(inputs, outputs, recipe.hidden, dropout), likelihood, seed
-        )
-
-    def likelihood(self, noise: Noise) -> Likelihood:
-        if not self.noisy:
-            return Categorical()
-        if noise is None:
-            raise StakesError(f"the model {self.name!r} needs a rate of label noise, or 'learnt', but got none")
-        return NoisyCategorical(LEARNT_NOISE_START, learn=True) if noise == "learnt" else NoisyCategorical(noise)
+    fit: Callable[[Problem, TensorExamples, TensorExamples, int], Predictor] = field(kw_only=True)
 
     def train(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
-    ) -> tuple[Predictor, dict[str, Any]]:
-        features = require_tensor(problem.train.x, "a table").shape[1]
-        posterior = self.posterior(recipe, features, len(problem.utility.outcomes), seed)
-        history = fit(
-            posterior,
-            self.objective(problem.utility),
-            problem.train,
-            problem.validation,
-            utility=problem.utility,
-            config=recipe.training,
-            seed=seed,
-            checkpoint=checkpoint,
-            resume=checkpoint is not None,
-            progress=progress,
-        )
-        predictor = SampledPosterior(posterior, recipe.samples, seeds.derive(seed, "predict"))
-        return predictor, {"epochs": len(history.epochs), "best_epoch": history.best}
+        self,
+        problem: Problem,
+        recipe: Recipe,
+        seed: int,
+        folds: Sequence[int],
+        *,
+        before: Sequence[Predictor] = (),
+        checkpoint: Path | None = None,
+        progress: Progress = lambda epoch: None,
+    ) -> list[Part]:
+        parts = []
+        for fold in folds:
+            train, held = problem.sides(fold)
+            predictor = self.fit(problem, train, held, seeds.derive(seed, "fold", fold) % SEEDS)
+            parts.append(Part.of(predictor, held, {}))
+        return parts
 
 
-@dataclass(frozen=True)
-class BoostingModel(Model):
-    """Gradient boosted trees. Of the recipe it uses nothing."""
-
-    def train(
-        self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
-    ) -> tuple[Predictor, dict[str, Any]]:
-        trees = BoostedTrees.fit(problem.train, problem.validation, len(problem.utility.outcomes), seed)
-        return trees, {"trees": len(trees.arrays["start"])}
+def _boosting(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+    return BoostedTrees.fit(train, held, problem.classes, seed, problem.features)
 
 
-MODELS: tuple[Model, ...] = (
-    NetworkModel("standard", lambda utility: Standard()),
-    NetworkModel("weighted", Weighted.from_utility),
-    NetworkModel("calibrated", LossCalibrated),
-    NetworkModel("noise", lambda utility: Standard(), noisy=True),
-    NetworkModel("noise+calibrated", LossCalibrated, noisy=True),
-    BoostingModel("boosting"),
-)
+def _forest(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+    return Forest.fit(train, problem.classes, seed)
 
 
-def model(name: str) -> Model:
-    known = {each.name: each for each in MODELS}
-    if name not in known:
-        raise StakesError(f"expected a model of {listing(known)}, but got {name!r}")
-    return known[name]
+def _logistic(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+    return Logistic.fit(train, held, problem.classes, seed)
 
 
-def model_names(noise: Noise) -> tuple[str, ...]:
-    """The models that are compared if none are named: those for noisy labels only where a rate is given."""
-    return tuple(known.name for known in MODELS if noise is not None or not getattr(known, "noisy", False))
+def _constant(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+    return Constant.fit(train.labels, problem.classes, train.weights)
+
+
+def calibrated_name(strength: float) -> str:
+    return f"calibrated-{strength:g}"
+
+
+# In this order: a model that starts from another comes after it.
+TRAINED: dict[str, Model] = {
+    model.name: model
+    for model in (
+        NetworkModel("standard"),
+        NetworkModel("weighted", objective=Weighted.from_utility),
+        NetworkModel("noise", noisy=True),
+        *(
+            FinetunedModel(calibrated_name(strength), "standard", objective=partial(LossCalibrated, weight=strength))
+            for strength in STRENGTHS
+        ),
+        FinetunedModel("noise+calibrated", "noise", objective=LossCalibrated, noisy=True),
+        RowModel("boosting", effort=2, fit=_boosting),
+        RowModel("forest", effort=2, fit=_forest),
+        RowModel("logistic", fit=_logistic),
+        RowModel("constant", fit=_constant),
+    )
+}
+
+# What is compared, and the trained models that each is made of; a blend is made of those that stand beside it.
+COMPARED: dict[str, tuple[str, ...]] = {
+    "constant": ("constant",),
+    "logistic": ("logistic",),
+    "forest": ("forest",),
+    "boosting": ("boosting",),
+    "standard": ("standard",),
+    "weighted": ("weighted",),
+    "calibrated": ("standard", *map(calibrated_name, STRENGTHS)),
+    "noise": ("noise",),
+    "noise+calibrated": ("noise", "noise+calibrated"),
+    "blend": (),
+}
+BLENDED = ("logistic", "forest", "boosting", "calibrated", "standard")
+DEFAULT = ("constant", "logistic", "forest", "boosting", "standard", "calibrated", "blend")
+
+
+def compared_names(noise: Noise) -> tuple[str, ...]:
+    """What is compared if nothing is named. A blend cannot weigh models that know of noise against others by labels
+    that are noisy: where a rate is given, there is none.
+    """
+    if noise is None:
+        return DEFAULT
+    return (*(name for name in DEFAULT if name != "blend"), "noise", "noise+calibrated")
+
+
+def with_constant(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, with the constant among them: what can be had without a model belongs in every comparison."""
+    for name in names:
+        if name not in COMPARED:
+            raise StakesError(f"expected a model of {listing(COMPARED)}, but got {name!r}")
+    return tuple(names) if "constant" in names else ("constant", *names)
+
+
+def blended(names: Sequence[str]) -> tuple[str, ...]:
+    """The models that a blend is made of: those that are compared beside it, or all, if there are none.
+
+    A calibrated network stands for the standard one, which it is if calibration does not pay.
+    """
+    beside = [name for name in BLENDED if name in names] or list(BLENDED)
+    return tuple(name for name in beside if name != "standard" or "calibrated" not in beside)
+
+
+def trained_for(names: Sequence[str]) -> tuple[str, ...]:
+    """The models to train for a comparison of ``names``, those that others start from first."""
+    members = blended(names) if "blend" in names else ()
+    needed = {model for name in (*names, *members) for model in COMPARED[name]}
+    return tuple(name for name in TRAINED if name in needed)

@@ -1,14 +1,25 @@
-"""Setting rows aside without letting copies of a row stand on both sides."""
+"""Setting rows aside: at random, without letting copies or groups stand on both sides; or by time."""
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from stakes.errors import StakesError
 from stakes.seeds import numpy_generator
 from stakes.tables.values import factorize
 
 IntArray = npt.NDArray[np.int64]
+
+
+class Fold(NamedTuple):
+    """The rows that a model is trained on, and those it is stopped and judged by; both sorted."""
+
+    train: IntArray
+    held: IntArray
 
 
 def duplicate_groups(frame: pd.DataFrame) -> IntArray:
@@ -24,6 +35,74 @@ def duplicate_groups(frame: pd.DataFrame) -> IntArray:
         if groups.max(initial=-1) == count - 1:  # all different already
             break
     return groups
+
+
+def linked(first: npt.NDArray[np.integer], second: npt.NDArray[np.integer]) -> IntArray:
+    """A group id for every row: the same for rows that are together in ``first`` or in ``second``, or by a chain."""
+    ids = [pd.factorize(np.asarray(groups))[0] for groups in (first, second)]
+    count = int(ids[0].max(initial=-1)) + 1
+    size = count + int(ids[1].max(initial=-1)) + 1
+    edges = coo_array((np.ones(len(ids[0])), (ids[0], count + ids[1])), shape=(size, size))
+    return connected_components(edges, directed=False)[1][ids[0]].astype(np.int64)  # type: ignore[no-any-return]
+
+
+def folds(labels: npt.NDArray[np.integer], groups: npt.NDArray[np.integer], count: int, seed: int) -> tuple[Fold, ...]:
+    """``count`` folds, or as many as there are groups, of about as many rows of each class.
+
+    Groups stay whole and belong to the class of their first row. A class of one group is always trained on, for
+    nothing could be learnt of it where it is held out.
+    """
+    if count < 2:
+        raise StakesError(f"expected at least 2 folds, but got {count}")
+    if len(labels) != len(groups):
+        raise StakesError(f"expected a group for each of {len(labels)} labels, but got {len(groups)} groups")
+    group_of, uniques = pd.factorize(np.asarray(groups))
+    sizes = np.bincount(group_of, minlength=len(uniques))
+    classes = np.asarray(labels)[np.unique(group_of, return_index=True)[1]]
+    order = numpy_generator(seed, "folds").permutation(len(uniques))
+    fold_of = np.full(len(uniques), -1)
+    total = np.zeros(min(count, len(uniques)), dtype=np.int64)
+    for label in np.unique(classes):
+        candidates = order[classes[order] == label]
+        if len(candidates) < 2:
+            continue
+        of_class = np.zeros_like(total)
+        for group in candidates:  # to the fold with the fewest rows of the class, and of those the smallest
+            fold = np.lexsort((total, of_class))[0]
+            fold_of[group] = fold
+            of_class[fold] += sizes[group]
+            total[fold] += sizes[group]
+    rows = fold_of[group_of]
+    made = [Fold(np.flatnonzero(rows != fold), np.flatnonzero(rows == fold)) for fold in range(len(total))]
+    made = [fold for fold in made if len(fold.held)]
+    if len(made) < 2:
+        raise StakesError(
+            f"expected enough rows for two folds, but the {len(labels)} given have no class with two different rows; "
+            "add rows"
+        )
+    return tuple(made)
+
+
+def latest(times: npt.NDArray[np.float64], share: float) -> tuple[IntArray, IntArray]:
+    """The earlier rows, and about ``share`` of the rows, the latest; rows of one time stay together, with the later."""
+    if not 0 < share < 1:
+        raise StakesError(f"expected the share to hold out to lie between 0 and 1, but got {share}")
+    start = np.sort(times)[min(len(times) - 1, round(len(times) * (1 - share)))]
+    early, late = np.flatnonzero(times < start), np.flatnonzero(times >= start)
+    if not len(early):
+        raise StakesError("expected rows of several times to test on the latest, but nearly all have the earliest")
+    return early, late
+
+
+def forward_folds(times: npt.NDArray[np.float64], count: int) -> tuple[Fold, ...]:
+    """Each fold holds out the rows of one span of time, and trains on all before it; the first span is never held."""
+    edges = np.unique(np.quantile(times, np.arange(1, count + 1) / (count + 1), method="higher"))
+    spans = np.searchsorted(edges, times, side="right")  # (N,) from 0
+    numbers = np.unique(spans)
+    made = [Fold(np.flatnonzero(spans < number), np.flatnonzero(spans == number)) for number in numbers[1:]]
+    if len(made) < 2:
+        raise StakesError(f"expected rows of at least three times for folds in time, but got {len(np.unique(times))}")
+    return tuple(made)
 
 
 def split(

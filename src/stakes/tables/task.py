@@ -11,17 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from stakes.errors import StakesError, listing
-from stakes.tables.models import FAMILY, Noise, Recipe, model, model_names
+from stakes.tables.models import TRAINED, compared_names, trained_for, with_constant
+from stakes.tables.problem import FAMILIES, Noise, Recipe
 
 CHECKPOINT_SECONDS = 1.0  # a checkpoint of a network for tables takes milliseconds
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One model with one seed, still to be trained."""
-
-    model: str
-    seed: int
+CV = "cv"  # every row is a test row once
+TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -31,13 +26,15 @@ class TableTask:
     data: Path
     target: str
     costs: Path
-    test: Path | float = 0.2  # a file, or the share of rows to hold out
-    validation: float = 0.2  # the share of the remaining rows that choose the epoch and the model
+    test: Path | float | str | None = None  # a file, the share of rows to hold out, or CV; None: by the rows
+    folds: int | None = None  # that the other rows are divided into; None: by the rows
+    group: str | None = None  # a column: rows that agree in it stay on one side of every split
+    time: str | None = None  # a column: the latest rows are tested on, and folds go forward
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
-    models: tuple[str, ...] = model_names(noise=None)
+    models: tuple[str, ...] = compared_names(noise=None)
     recipe: Recipe = field(default_factory=Recipe)
     seeds: int = 1
     seed: int = 0
@@ -49,9 +46,19 @@ class TableTask:
         digests = {f"{key}_sha256": hashlib.sha256(path.read_bytes()).hexdigest() for key, path in files.items()}
         return {**_plain(self), **digests, "stakes": version("stakes")}
 
-    def fits(self) -> list[Fit]:
-        """Every model with every seed."""
-        return [Fit(model, self.seed + number) for number in range(self.seeds) for model in self.models]
+    @property
+    def share(self) -> float:
+        """Of the rows to test on, where it is a share."""
+        return self.test if isinstance(self.test, float) else TEST_SHARE
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The models, with the constant among them."""
+        return with_constant(self.models)
+
+    @property
+    def all_seeds(self) -> range:
+        return range(self.seed, self.seed + self.seeds)
 
 
 def check(task: TableTask) -> None:
@@ -68,11 +75,14 @@ def check(task: TableTask) -> None:
         )
     if task.target in task.drop:
         raise StakesError(f"cannot drop the target {task.target!r}: it is what the models learn")
-    for name, share in (("test", task.test), ("validation", task.validation)):
-        if isinstance(share, float) and not 0 < share < 1:
-            raise StakesError(f"expected the {name} share to lie between 0 and 1, but got {share:g}")
-    for name in task.models:
-        model(name).check(task.recipe)
+    if isinstance(task.test, float) and not 0 < task.test < 1:
+        raise StakesError(f"expected the test share to lie between 0 and 1, but got {task.test:g}")
+    if task.group is not None and task.time is not None:
+        raise StakesError("expected --group or --time, but got both: a group may go on after the time of the split")
+    if task.folds is not None and task.folds < 2:
+        raise StakesError(f"expected at least 2 folds, but got {task.folds}")
+    for name in trained_for(task.compared):
+        TRAINED[name].check(task.recipe)
 
 
 # Options, from text to values --------------------------------------------------------------------------
@@ -99,7 +109,10 @@ def label_noise(text: str) -> Noise:
     return rate
 
 
-def share_or_file(text: str) -> Path | float:
+def share_or_file(text: str | None) -> Path | float | str | None:
+    """A share, ``cv``, or the path of a file."""
+    if text is None or text == CV:
+        return text
     try:
         return float(text)
     except ValueError:
@@ -133,11 +146,12 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
     """The line of `stakes fit` for the settings of a `TableTask`; options at their defaults are left out."""
     recipe, defaults = settings["recipe"], _plain(TableTask(Path(), "", Path()))
     options = {"target": settings["target"], "costs": settings["costs"]}
-    options |= _changed(settings, defaults, "test", "validation", "unit", "seeds", "seed", "drop", "categorical")
+    options |= _changed(settings, defaults, "test", "folds", "group", "time", "unit", "seeds", "seed", "drop", "categorical")
     options |= {"labels": [f"{old}={new}" for old, new in settings["renames"].items()]} if settings["renames"] else {}
-    if tuple(settings["models"]) != model_names(recipe["noise"]):
+    if tuple(settings["models"]) != compared_names(recipe["noise"]):
         options["models"] = settings["models"]
-    if recipe["posterior"]["family"] != FAMILY:
+    options |= _changed(recipe, defaults["recipe"], "network")
+    if recipe["posterior"]["family"] != FAMILIES[recipe["network"]]:
         options["posterior"] = recipe["posterior"]["family"]
     options |= {key: value for key, value in recipe["posterior"].items() if key == "members"}
     options |= _changed(recipe, defaults["recipe"], "hidden", "dropout", "samples")

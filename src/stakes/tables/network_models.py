@@ -1,0 +1,162 @@
+"""Networks for tables: posteriors that are trained by an objective, for all folds at once where they are small."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from stakes import seeds
+from stakes.errors import StakesError
+from stakes.features import Features
+from stakes.inputs import require_tensor
+from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
+from stakes.networks import TabM, mlp
+from stakes.objectives import Objective, Standard
+from stakes.outcomes import Predictor
+from stakes.posteriors.base import Posterior
+from stakes.predictors import SampledPosterior
+from stakes.tables.problem import FAMILIES, Model, Noise, Part, Problem, Progress, Recipe
+from stakes.training.config import History, Training
+from stakes.training.examples import TensorExamples
+from stakes.training.fit import fit
+from stakes.training.stacked import fit_together
+from stakes.utility import TableUtility
+
+LEARNT_NOISE_START = 0.05
+WITHOUT_DROPOUT = ("ensemble", "laplace")  # their draws have none: trained with it, they would be other networks
+STACKED_ROWS = 4_000  # up to so many, the networks of all folds are trained as one
+
+
+@dataclass(frozen=True)
+class NetworkModel(Model):
+    """A posterior over a network: its objective, and whether it models label noise."""
+
+    objective: Callable[[TableUtility], Objective] = lambda utility: Standard()
+    noisy: bool = False
+    effort: int = 8
+
+    def check(self, recipe: Recipe) -> None:
+        family = recipe.posterior.get("family")
+        if (recipe.network == "tabm") != (family == FAMILIES["tabm"]):
+            raise StakesError(
+                "expected the network 'tabm' and the posterior 'batch_ensemble' together, but got the network "
+                f"{recipe.network!r} with the posterior {family!r}"
+            )
+        if family == "dropout" and not (recipe.hidden and recipe.dropout):
+            raise StakesError(
+                "the dropout posterior needs a hidden layer and a dropout rate above 0; "
+                "without them, choose the ensemble or the mean_field posterior"
+            )
+        self.posterior(recipe, Features(1), outputs=2, seed=0)
+
+    def posterior(
+        self, recipe: Recipe, features: Features, outputs: int, seed: int, x: Tensor | None = None
+    ) -> Posterior:
+        """Freshly initialised from ``seed``; ``x`` are the training rows, of which a TabM takes its bins."""
+        dropout = 0.0 if recipe.posterior.get("family") in WITHOUT_DROPOUT else recipe.dropout
+
+        def make() -> nn.Module:
+            if recipe.network == "mlp":
+                return mlp.MLP(features.width, outputs, recipe.hidden, dropout)
+            network = TabM(features, outputs, **recipe.tabm)
+            if x is not None:
+                network.set_bins(x)
+            return network
+
+        return Posterior.from_spec(recipe.posterior, make, self.likelihood(recipe.noise), seed)
+
+    def likelihood(self, noise: Noise) -> Likelihood:
+        if not self.noisy:
+            return Categorical()
+        if noise is None:
+            raise StakesError(f"the model {self.name!r} needs a rate of label noise, or 'learnt', but got none")
+        return NoisyCategorical(LEARNT_NOISE_START, learn=True) if noise == "learnt" else NoisyCategorical(noise)
+
+    def training(self, recipe: Recipe) -> Training:
+        return recipe.training
+
+    def together(self, problem: Problem) -> bool:
+        # A table of costs for each row belongs to one set of rows.
+        return len(problem.examples) <= STACKED_ROWS and not problem.utility.per_example
+
+    def train(
+        self,
+        problem: Problem,
+        recipe: Recipe,
+        seed: int,
+        folds: Sequence[int],
+        *,
+        before: Sequence[Predictor] = (),
+        checkpoint: Path | None = None,
+        progress: Progress = lambda epoch: None,
+    ) -> list[Part]:
+        sides = [problem.sides(fold) for fold in folds]
+        own_seeds = [seeds.derive(seed, "fold", fold) for fold in folds]
+        posteriors = [copy.deepcopy(part.posterior) for part in before if isinstance(part, SampledPosterior)]
+        if not posteriors:
+            posteriors = [
+                self.posterior(recipe, problem.features, problem.classes, own, require_tensor(train.x, "a table"))
+                for (train, _), own in zip(sides, own_seeds, strict=True)
+            ]
+        if len(folds) > 1 and self.together(problem) and can_stack(posteriors[0]):
+            trains, held = zip(*sides, strict=True)
+            histories = fit_together(
+                posteriors,
+                self.objective(problem.utility),
+                trains,
+                held,
+                utility=problem.utility,
+                config=self.training(recipe),
+                seeds_of=own_seeds,
+                progress=progress,
+            )
+        else:
+            kept = checkpoint if len(folds) == 1 else None
+            histories = [
+                self._fit(problem, recipe, fold, posterior, examples, own, kept, progress)
+                for posterior, fold, examples, own in zip(posteriors, folds, sides, own_seeds, strict=True)
+            ]
+        return [
+            Part.of(
+                SampledPosterior(posterior, recipe.samples, seeds.derive(own, "predict")),
+                held_out,
+                {"epochs": len(history.epochs), "best_epoch": history.best},
+            )
+            for posterior, history, own, (_, held_out) in zip(posteriors, histories, own_seeds, sides, strict=True)
+        ]
+
+    def _fit(
+        self,
+        problem: Problem,
+        recipe: Recipe,
+        fold: int,
+        posterior: Posterior,
+        sides: tuple[TensorExamples, TensorExamples],
+        seed: int,
+        checkpoint: Path | None,
+        progress: Progress,
+    ) -> History:
+        utility, utility_held = (problem.utility.rows(rows) for rows in problem.folds[fold])
+        return fit(
+            posterior,
+            self.objective(utility),
+            *sides,
+            utility=utility_held,
+            config=self.training(recipe),
+            seed=seed,
+            checkpoint=checkpoint,
+            resume=checkpoint is not None,
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True)
+class FinetunedModel(NetworkModel):
+    """A network that goes on from where ``after`` left it, for the decisions: they are not arbitrary any more."""
+
+    effort: int = 4
+
+    def training(self, recipe: Recipe) -> Training:
+        return replace(recipe.training, epochs=max(1, recipe.training.epochs // 4), select="utility")

@@ -1,0 +1,101 @@
+"""What models for tables are trained for, and the contract of a model: one part for each fold."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from stakes.features import Features
+from stakes.networks import mlp
+from stakes.outcomes import Predictor
+from stakes.tables.split import Fold
+from stakes.training.config import Epoch, Training
+from stakes.training.examples import TensorExamples
+from stakes.utility import TableUtility
+
+Noise = float | Literal["learnt"] | None
+Progress = Callable[[Epoch], None]
+FAMILIES = {"tabm": "batch_ensemble", "mlp": "dropout"}  # of posteriors, if none is asked for
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the models of a comparison are built, trained and drawn from."""
+
+    network: Literal["tabm", "mlp"] = "tabm"
+    tabm: Mapping[str, Any] = field(default_factory=dict)  # settings of a TabM: members, width, depth, ...
+    hidden: tuple[int, ...] = mlp.HIDDEN  # of an MLP
+    dropout: float = mlp.DROPOUT  # of an MLP
+    posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": FAMILIES["tabm"]})
+    training: Training = field(default_factory=lambda: Training(select="nll"))
+    samples: int = 100  # draws at prediction
+    noise: Noise = None
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What models are trained for: examples, the folds that they are divided into, and the utility."""
+
+    examples: TensorExamples
+    folds: tuple[Fold, ...]
+    utility: TableUtility  # one for all examples, or one for each
+    features: Features  # what the columns of the examples are
+
+    @property
+    def classes(self) -> int:
+        return len(self.utility.outcomes)
+
+    def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples]:
+        """The examples to train on, and those held out, to stop by."""
+        train, held = (self.examples.subset(torch.from_numpy(rows)) for rows in self.folds[fold])
+        return train, held
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A model trained for one fold, what it says of the rows held out, and in JSON types what training came to."""
+
+    predictor: Predictor
+    held_out: Tensor  # (n, C)
+    details: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, predictor: Predictor, held: TensorExamples, details: Mapping[str, Any]) -> "Part":
+        return cls(predictor, predictor(held.x).mean_probs(), details)
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """A way to make predictors for a problem."""
+
+    name: str
+    after: str | None = None  # a model whose parts it starts from
+    effort: int = 1  # how long it takes, as a share of the whole, for an estimate of the time that is left
+
+    def check(self, recipe: Recipe) -> None:  # noqa: B027 (most take any recipe)
+        """Refuse a recipe that the model cannot be trained by, before anything is read."""
+
+    def together(self, problem: Problem) -> bool:
+        """Whether the parts of all folds are quickest trained in one go."""
+        return True
+
+    @abstractmethod
+    def train(
+        self,
+        problem: Problem,
+        recipe: Recipe,
+        seed: int,
+        folds: Sequence[int],
+        *,
+        before: Sequence[Predictor] = (),
+        checkpoint: Path | None = None,
+        progress: Progress = lambda epoch: None,
+    ) -> list[Part]:
+        """A part for each of some folds, stopped early on the rows held out; ``before`` are those of ``after``.
+
+        Goes on from ``checkpoint`` if that file exists, which only a fold that is trained alone can.
+        """
