@@ -1,14 +1,19 @@
 """Boosted trees as arrays: scikit-learn's own predictions are the judge, and damaged arrays are refused."""
 
+import json
 import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from stakes import StakesError
+from stakes.features import Features
 from stakes.predictors import BoostedTrees
 from stakes.predictors import trees as module
 from stakes.seeds import derive
@@ -28,7 +33,10 @@ def examples(
 
 def sklearn_model(train: TensorExamples, validation: TensorExamples | None, seed: int) -> Any:
     model = HistGradientBoostingClassifier(
-        random_state=derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=500
+        **module.settings(len(train)),
+        random_state=derive(seed, "boosting") % 2**32,
+        early_stopping=validation is not None,
+        max_iter=module.BLIND_ITERATIONS if validation is None else module.ITERATIONS,
     )
     held_out = {} if validation is None else {"X_val": validation.x.numpy(), "y_val": validation.labels.numpy()}
     return model.fit(train.x.numpy(), train.labels.numpy(), **held_out)
@@ -102,7 +110,9 @@ def test_weights_are_used() -> None:
     weights = [torch.where(part.labels == 1, 9.0, 1.0) for part in parts]
     weighted = [TensorExamples(part.x, part.labels, weight) for part, weight in zip(parts, weights, strict=True)]
     probs = BoostedTrees.fit(weighted[0], weighted[1], 2, seed=0).probs(parts[1].x.numpy())
-    theirs = HistGradientBoostingClassifier(random_state=0, early_stopping=True, max_iter=500)
+    theirs = HistGradientBoostingClassifier(
+        **module.settings(len(parts[0])), random_state=0, early_stopping=True, max_iter=module.ITERATIONS
+    )
     (x, y), (held_x, held_y) = ((part.x.numpy(), part.labels.numpy()) for part in parts)
     theirs.fit(x, y, weights[0].numpy(), X_val=held_x, y_val=held_y, sample_weight_val=weights[1].numpy())
     np.testing.assert_allclose(probs, theirs.predict_proba(held_x), atol=1e-12)
@@ -119,8 +129,8 @@ def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
 
 
 def test_other_ways_to_store_trees_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shifted(model: Any, known: torch.Tensor) -> dict[str, torch.Tensor]:
-        arrays = original(model, known)
+    def shifted(*given: Any) -> dict[str, torch.Tensor]:
+        arrays = original(*given)
         return arrays | {"baseline": arrays["baseline"] + torch.tensor([0.0, 0.0, 1e-4])}
 
     original = module._arrays
@@ -134,6 +144,68 @@ def test_comes_back_as_it_was() -> None:
     again = BoostedTrees.load(trees.spec(), trees.state_dict())
     x = examples(40, seed=3).x
     assert torch.equal(again(x).mean_probs(), trees(x).mean_probs())
+
+
+COLUMNS = Features(numbers=2, missing=(1,), levels=(3, 5))
+
+
+def table(rows: int, seed: int = 0, *, levels: tuple[int, int] = (3, 5), classes: int = 2) -> tuple[Any, Any]:
+    """Rows as an encoder gives them, and the same with categories as codes, before the numbers, and gaps as NaN."""
+    generator = np.random.default_rng(seed)
+    codes = np.stack([generator.integers(0, count + 1, rows) for count in levels])  # the last: a level never seen
+    numbers = generator.normal(size=(2, rows)).astype(np.float32)
+    gap = generator.random(rows) < 0.3
+    score = numbers[0] + 2.0 * gap + np.array([0, 2, -1, 1, -2, 0])[codes[1]] * (1 + codes[0]) / 2
+    labels = np.digitize(score + generator.normal(size=rows), np.linspace(-1, 1, classes + 1)[1:-1])
+    blocks = [(row[:, None] == np.arange(count)) for row, count in zip(codes, levels, strict=True)]
+    x = np.column_stack([numbers[0], np.where(gap, 0.5, numbers[1]), gap, *blocks]).astype(np.float32)
+    native = np.column_stack([*np.where(codes == np.array([levels]).T, np.nan, codes), *numbers])
+    native[gap, 3] = np.nan
+    return TensorExamples(torch.from_numpy(x), torch.from_numpy(labels)), native
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_gaps_and_categories_are_scikit_learns(classes: int) -> None:
+    (train, native), (held, held_native), (new, new_native) = (
+        table(rows, seed, classes=classes) for seed, rows in enumerate((500, 200, 300))
+    )
+    trees = BoostedTrees.fit(train, held, classes, seed=5, features=COLUMNS)
+    assert {0, 1, 2, 3} == set(trees.arrays["feature"][~trees.arrays["leaf"]].tolist())
+    model = HistGradientBoostingClassifier(
+        **module.settings(len(train)),
+        random_state=derive(5, "boosting") % 2**32,
+        early_stopping=True,
+        max_iter=module.ITERATIONS,
+        categorical_features=[0, 1],
+    ).fit(native, train.labels.numpy(), X_val=held_native, y_val=held.labels.numpy())
+    theirs = model.predict_proba(new_native)
+    np.testing.assert_allclose(trees.probs(new.x.numpy()), theirs, rtol=0, atol=1e-12)
+    again = BoostedTrees.load(json.loads(json.dumps(trees.spec())), trees.state_dict())
+    np.testing.assert_array_equal(again.probs(new.x.numpy()), trees.probs(new.x.numpy()))
+
+
+def test_a_level_that_only_some_rows_have() -> None:
+    """Levels absent in training count as missing ones, and the numbers of those after them shift in scikit-learn."""
+    train, native = table(400)
+    rows = torch.from_numpy((native[:, 1] != 1) & (native[:, 0] != 0)).nonzero()[:, 0]
+    part, part_native = train.subset(rows), native[rows.numpy()]
+    trees = BoostedTrees.fit(part, None, 2, seed=0, features=COLUMNS)
+    model = HistGradientBoostingClassifier(
+        **module.settings(len(part)),
+        early_stopping=False,
+        max_iter=module.BLIND_ITERATIONS,
+        categorical_features=[0, 1],
+    ).fit(part_native, part.labels.numpy())
+    np.testing.assert_allclose(trees.probs(train.x.numpy()), model.predict_proba(native), rtol=0, atol=1e-12)
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    train, _ = table(100)
+    with pytest.raises(StakesError, match="features of 11 columns, but these have 10"):
+        BoostedTrees.fit(train, None, 2, seed=0, features=Features(2, (1,), (3, 4)))
+    wide = TensorExamples(torch.zeros(20, 300), torch.arange(20) % 2)
+    with pytest.raises(StakesError, match="at most 255 levels"):
+        BoostedTrees.fit(wide, None, 2, seed=0, features=Features(0, (), (300,)))
 
 
 NAN, HUGE = float("nan"), 2**62
@@ -189,6 +261,81 @@ def test_other_shapes_and_settings_are_refused() -> None:
     for features in (1, 3.5, "many", None, True, [4]):
         with pytest.raises(StakesError, match="damaged"):
             BoostedTrees.load(spec | {"features": features}, arrays)
+
+
+@pytest.fixture(scope="module")
+def categorical() -> BoostedTrees:
+    return BoostedTrees.fit(table(300)[0], table(100, 1)[0], 2, seed=0, features=COLUMNS)
+
+
+@pytest.mark.parametrize("value", [-1, -HUGE, HUGE, 10**5])
+def test_rows_of_levels_out_of_range_are_refused(categorical: BoostedTrees, value: int) -> None:
+    arrays = {key: tensor.clone() for key, tensor in categorical.state_dict().items()}
+    arrays["level_row"][(arrays["level_row"] >= 0).nonzero()[0]] = value
+    with pytest.raises(StakesError, match="row of levels"):
+        BoostedTrees.load(categorical.spec(), arrays)
+    with pytest.raises(StakesError, match="row of levels"):
+        BoostedTrees.load(categorical.spec(), arrays | {"level_left": arrays["level_left"][:-1]})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        None,  # then there are no levels
+        "two",
+        7,
+        {},
+        {"numbers": 2, "missing": [1], "levels": [3, 4]},
+        {"numbers": 2, "missing": [1], "levels": [3, 10**30]},
+        {"numbers": 10, "missing": [1], "levels": []},
+        {"numbers": 2, "missing": [7], "levels": [3, 5]},
+        {"numbers": 2.0, "missing": [1], "levels": [3, 5]},
+        {"numbers": 2, "missing": None, "levels": [3, 5]},
+    ],
+)
+def test_other_columns_are_refused(categorical: BoostedTrees, columns: Any) -> None:
+    with pytest.raises(StakesError, match="damaged") as caught:
+        BoostedTrees.load(categorical.spec() | {"columns": columns}, categorical.state_dict())
+    assert "\n" not in str(caught.value)
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whatever_loads_also_predicts(categorical: BoostedTrees, data: st.DataObject) -> None:
+    """Numbers changed anywhere: the arrays are refused, or every row still ends in a leaf."""
+    arrays = {key: tensor.clone() for key, tensor in categorical.state_dict().items()}
+    for _ in range(data.draw(st.integers(1, 4))):
+        tensor = arrays[data.draw(st.sampled_from(sorted(arrays)))]
+        position = data.draw(st.integers(0, len(tensor) - 1))
+        kinds = st.floats() if tensor.is_floating_point() else st.integers(-3, 40) | st.integers(-(2**63), 2**63 - 1)
+        tensor[position] = data.draw(st.booleans() if tensor.dtype == torch.bool else kinds)
+    try:
+        trees = BoostedTrees.load(categorical.spec(), arrays)
+    except StakesError as error:
+        assert "\n" not in str(error)
+        return
+    probs = trees.probs(table(50, 3)[0].x.numpy())
+    np.testing.assert_allclose(probs.sum(1), 1)
+
+
+@pytest.mark.slow
+def test_not_much_slower_than_scikit_learn_with_categories() -> None:
+    from threadpoolctl import threadpool_limits
+
+    (train, native), (held, _), (new, new_native) = (
+        table(rows, seed) for seed, rows in enumerate((3000, 500, 100_000))
+    )
+    trees = BoostedTrees.fit(train, held, 2, 0, COLUMNS)
+    model = HistGradientBoostingClassifier(
+        **module.settings(3000), early_stopping=False, max_iter=len(trees.arrays["start"]), categorical_features=[0, 1]
+    ).fit(native, train.labels.numpy())
+    with threadpool_limits(1):
+        seconds = []
+        for predict in (lambda: model.predict_proba(new_native), lambda: trees.probs(new.x.numpy())):
+            start = time.perf_counter()
+            predict()
+            seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 3 * seconds[0], seconds
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 """Gradient boosted trees: scikit-learn trains them, checked arrays hold them, and NumPy alone predicts with them.
 
-A row walks down each tree, left where ``x[feature] <= threshold``, and the values of the leaves it ends in add up to
-raw scores:
+A row walks down each tree (`_tree_arrays`), and the values of the leaves it ends in add up to raw scores:
 
     two classes:  p(second) = 1 / (1 + exp(-score))        more: p = softmax(scores)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,17 +14,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
-from stakes.inputs import Inputs, require_tensor
-from stakes.outcomes import Footprint, Outcomes, Predictor
+from stakes.features import Features
+from stakes.predictors import _tree_arrays
+from stakes.predictors._rows import RowPredictor, as_arrays, damaged, known_classes, scorable, softmax, spread
+from stakes.predictors._tree_arrays import LEVELS, native_columns
 from stakes.seeds import derive
 from stakes.training.examples import TensorExamples
 
-ITERATIONS = 500  # at most: early stopping ends before, where there are validation rows
-TOLERANCE = 1e-6  # between our probabilities and scikit-learn's
+# Slow and small trees, found on training rows of the example tables.
+SETTINGS = {"learning_rate": 0.05, "max_leaf_nodes": 15, "l2_regularization": 1.0, "n_iter_no_change": 20}
+ITERATIONS, BLIND_ITERATIONS = 1000, 200  # at most, stopped early on validation rows; without any
 LARGEST_SCORE = 1e6  # of a leaf or a baseline: sums of larger ones may overflow
-BLOCK_ROWS = 2**17
 
-_NODES = {  # one entry for each node; a tree's nodes stand together, the root first
+_VECTORS = {
     "feature": torch.int64,
     "threshold": torch.float64,
     "missing_left": torch.bool,  # whether a missing value goes left
@@ -33,8 +34,6 @@ _NODES = {  # one entry for each node; a tree's nodes stand together, the root f
     "right": torch.int64,
     "leaf": torch.bool,
     "value": torch.float64,  # what a leaf adds to the score
-}
-_VECTORS = _NODES | {
     "start": torch.int64,  # (T,) the root of each tree
     "score": torch.int64,  # (T,) the score it adds to
     "baseline": torch.float64,  # (K,) the scores before the first tree
@@ -42,125 +41,115 @@ _VECTORS = _NODES | {
 }
 
 
-class BoostedTrees(Predictor):
-    """Trees as arrays, for inputs of so many ``features``. Every index is checked: arrays may come from a stranger."""
+class BoostedTrees(RowPredictor):
+    """Trees as arrays, for inputs of so many ``features``, which ``columns`` may tell apart.
 
-    features: int
+    Every index is checked: arrays may come from a stranger.
+    """
 
-    def __init__(self, arrays: Mapping[str, Tensor], features: int) -> None:
-        _check(arrays, features)
-        self.arrays, self.features, self.classes = dict(arrays), features, len(arrays["known"])
-        self._nodes = list(zip(*(self.arrays[name].tolist() for name in _NODES), strict=True))
+    taker = "boosted trees"
+
+    def __init__(self, arrays: Mapping[str, Tensor], features: int, columns: Features | None = None) -> None:
+        _check(arrays, features, columns)
+        self.arrays, self.features, self.columns = dict(arrays), features, columns
+        self.classes = len(arrays["known"])
 
     @classmethod
-    def fit(cls, train: TensorExamples, validation: TensorExamples | None, classes: int, seed: int) -> Self:
-        """Train scikit-learn's HistGradientBoostingClassifier, stopped early on the validation rows."""
+    def fit(
+        cls,
+        train: TensorExamples,
+        validation: TensorExamples | None,
+        classes: int,
+        seed: int,
+        features: Features | None = None,
+    ) -> Self:
+        """Train scikit-learn's HistGradientBoostingClassifier, stopped early on the validation rows.
+
+        With ``features``, which say what the columns of a table are, gaps are missing values and one-hot blocks are
+        categories; without, all columns are numbers, NaN a missing one.
+        """
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        known = torch.bincount(train.labels, minlength=classes) > 0
-        if len(known) != classes or int(known.sum()) < 2:
-            raise StakesError(
-                f"expected labels of at least 2 of {classes} classes to train boosted trees on, but got "
-                f"{sorted(set(train.labels.tolist()))}"
-            )
-        if validation is not None:  # a class that training never saw cannot be scored
-            rows = known[validation.labels].nonzero()[:, 0]
-            validation = validation.subset(rows) if len(rows) else None
+        known = known_classes(train.labels, classes, cls.taker)
+        held_out = scorable(validation, known)
+        x, labels, weights = as_arrays(train, cls.taker)
+        _check_columns(features, x.shape[1])
+        native = native_columns(x, features)
+        categories = len(features.levels) if features else 0
         model = HistGradientBoostingClassifier(
-            random_state=derive(seed, "boosting") % 2**32, early_stopping=validation is not None, max_iter=ITERATIONS
+            **settings(len(x)),
+            random_state=derive(seed, "boosting") % 2**32,
+            early_stopping=held_out is not None,
+            max_iter=ITERATIONS if held_out is not None else BLIND_ITERATIONS,
+            categorical_features=np.arange(len(native)) < categories if categories else None,
         )
-        held_out: dict[str, Any] = {}
-        if validation is not None:
-            held_out = {
-                "X_val": require_tensor(validation.x, "boosted trees").double().numpy(),
-                "y_val": validation.labels.numpy(),
-            }
-            held_out |= {"sample_weight_val": None if validation.weights is None else validation.weights.numpy()}
-        x = require_tensor(train.x, "boosted trees").double().numpy()
-        weights = None if train.weights is None else train.weights.numpy()
-        model.fit(x, train.labels.numpy(), weights, **held_out)
-        trees = cls(_arrays(model, known), x.shape[1])
-        error = np.abs(trees.probs(x)[:, known.numpy()] - model.predict_proba(x)).max()
-        if not error <= TOLERANCE:
-            raise StakesError(
-                f"expected the stored trees to predict as scikit-learn's, but they differ by {error:.2g}; "
-                "this version of scikit-learn stores trees in another way: use the version stakes is tested with"
-            )
+        scored: dict[str, Any] = {}
+        if held_out is not None:
+            held_x, held_labels, held_weights = as_arrays(held_out, cls.taker)
+            scored = {"X_val": native_columns(held_x, features).T, "y_val": held_labels}
+            scored |= {"sample_weight_val": held_weights}
+        model.fit(native.T, labels, weights, **scored)
+        present = [np.unique(codes[~np.isnan(codes)]).astype(np.int64) for codes in native[:categories]]
+        trees = cls(_arrays(model, known, present, features), x.shape[1], features)
+        trees.require_equal(x, model.predict_proba(native.T), known)
         return trees
 
     def probs(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """``(B, C)`` the probabilities of rows ``(B, features)``; NaN is a missing value."""
-        if x.ndim != 2 or x.shape[1] != self.features:
-            raise StakesError(f"expected rows of {self.features} features, but got inputs of shape {x.shape}")
-        scores = self._scores(_finite(x.T))
+        self.require_width(x)
+        arrays = {name: self.arrays[name].numpy() for name in ("baseline", "score", "value")}
+        scores = np.repeat(arrays["baseline"][:, None], len(x), axis=1)
+        levels = self.columns.levels if self.columns else ()
+        reached = _tree_arrays.leaves(self.arrays, native_columns(x, self.columns), levels)
+        for score, leaf in zip(arrays["score"].tolist(), reached, strict=True):
+            scores[score] += arrays["value"].take(leaf)
         if len(scores) == 1:
             with np.errstate(over="ignore"):  # exp(large) = inf, and the probability is 0
                 second = 1 / (1 + np.exp(-scores[0]))
-            present = np.stack([1 - second, second])
-        else:
-            present = np.exp(scores - scores.max(0))
-            present /= present.sum(0)
-        known = self.arrays["known"].numpy()
-        probs = np.zeros((len(x), len(known)))
-        probs[:, known] = present.T
-        return probs
-
-    def _scores(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``(K, B)`` raw scores: at each node the rows that reach it are split in two, so each row costs its depth."""
-        rows = np.arange(columns.shape[1])
-        scores = np.repeat(self.arrays["baseline"].numpy()[:, None], len(rows), axis=1)
-        missing = [bool(np.isnan(column).any()) for column in columns]
-        for start, score in zip(self.arrays["start"].tolist(), self.arrays["score"].tolist(), strict=True):
-            reached = [(start, rows)]
-            while reached:
-                node, here = reached.pop()
-                feature, threshold, missing_left, left, right, leaf, value = self._nodes[node]
-                if leaf:
-                    scores[score, here] += value
-                    continue
-                values = columns[feature].take(here)
-                goes_left = values <= threshold
-                if missing_left and missing[feature]:
-                    goes_left |= np.isnan(values)
-                for child, part in ((left, here[goes_left]), (right, here[~goes_left])):
-                    if len(part):
-                        reached.append((child, part))
-        return scores
-
-    def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
-        x = require_tensor(x, "boosted trees")
-        probs = torch.from_numpy(self.probs(x.double().numpy()))
-        probs = probs if x.dtype == torch.float64 else probs.float()  # inputs may be integers, or of half precision
-        return Outcomes(probs.expand(last - first, -1, -1))
-
-    def footprint(self, x: Inputs) -> Footprint:
-        """Blocks of many rows, however wide: there is a fixed cost for each node."""
-        return Footprint(1, 2**21 // BLOCK_ROWS)
+            return spread(np.stack([1 - second, second], 1), self.arrays["known"])
+        return spread(softmax(scores).T, self.arrays["known"])
 
     def spec(self) -> dict[str, Any]:
-        return {"features": self.features}
+        columns = {} if self.columns is None else {"columns": self.columns.to_dict()}
+        return {"features": self.features, **columns}
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.arrays)
 
     @classmethod
     def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
-        return cls(tensors, spec["features"])
+        return cls(tensors, spec["features"], _tree_arrays.read_features(spec))
 
 
-def _arrays(model: Any, known: Tensor) -> dict[str, Tensor]:
-    """The trees of a fitted HistGradientBoostingClassifier."""
-    trees = [(tree.nodes, score) for trees in model._predictors for score, tree in enumerate(trees)]
-    sizes = np.array([len(nodes) for nodes, _ in trees])
+def settings(rows: int) -> dict[str, Any]:
+    """Of scikit-learn's model, for so many training rows."""
+    return SETTINGS
+
+
+def _check_columns(features: Features | None, width: int) -> None:
+    if features is None:
+        return
+    if features.width != width:
+        raise StakesError(f"expected features of {width} columns, but these have {features.width}: use the encoder's")
+    if max(features.levels, default=0) > _tree_arrays.MOST_LEVELS:
+        raise StakesError(
+            f"expected categories of at most {_tree_arrays.MOST_LEVELS} levels, but one has {max(features.levels)}: "
+            "put rare levels together"
+        )
+
+
+def _arrays(
+    model: Any, known: Tensor, present: Sequence[NDArray[np.int64]], features: Features | None
+) -> dict[str, Tensor]:
+    """The trees of a fitted HistGradientBoostingClassifier; ``present`` are the levels it saw of each category."""
+    trees = [(tree, score) for trees in model._predictors for score, tree in enumerate(trees)]
+    sizes = np.array([len(tree.nodes) for tree, _ in trees])
     starts = np.cumsum(sizes) - sizes
-    nodes = np.concatenate([nodes for nodes, _ in trees])
-    if nodes["is_categorical"].any():
-        raise StakesError("expected trees that split on numbers, but some split on categories: encode them first")
+    nodes = np.concatenate([tree.nodes for tree, _ in trees])
     offset = np.repeat(starts, sizes)
     arrays = {
         "feature": nodes["feature_idx"],
-        # Infinite where all that is not missing goes left, or only minus infinity does.
-        "threshold": _finite(nodes["num_threshold"]),
+        "threshold": _tree_arrays.finite(np.where(nodes["is_categorical"] == 1, 0, nodes["num_threshold"])),
         "missing_left": nodes["missing_go_to_left"],
         "left": offset + nodes["left"],
         "right": offset + nodes["right"],
@@ -171,50 +160,48 @@ def _arrays(model: Any, known: Tensor) -> dict[str, Tensor]:
         "baseline": model._baseline_prediction.ravel(),
         "known": known.numpy(),
     }
-    return {name: torch.from_numpy(array.copy()).to(_VECTORS[name]) for name, array in arrays.items()}
+    if features and features.levels:
+        bitsets = [tree.raw_left_cat_bitsets for tree, _ in trees]
+        first = np.repeat(np.cumsum([0, *map(len, bitsets[:-1])]), sizes)
+        arrays |= _level_arrays(nodes, first + nodes["bitset_idx"], np.concatenate(bitsets), present, features.levels)
+    return {name: torch.from_numpy(np.array(array)).to((_VECTORS | LEVELS)[name]) for name, array in arrays.items()}
 
 
-def _finite(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """The largest numbers stand for infinity, in inputs as in thresholds."""
-    largest = np.finfo(np.float64).max
-    finite: NDArray[np.float64] = np.clip(numbers, -largest, largest, dtype=np.float64, order="C")
-    return finite
+def _level_arrays(
+    nodes: NDArray[Any],
+    bitset: NDArray[np.int64],
+    bitsets: NDArray[np.uint32],
+    present: Sequence[NDArray[np.int64]],
+    levels: Sequence[int],
+) -> dict[str, NDArray[Any]]:
+    """`level_row` and `level_left`: scikit-learn numbers the levels it saw, and takes all others for missing."""
+    bits = np.unpackbits(bitsets.astype("<u4").view(np.uint8).reshape(len(bitsets), -1), axis=1, bitorder="little")
+    level_row, tables, end = np.full(len(nodes), -1), [np.zeros(0, bool)], 0
+    for feature, (count, seen) in enumerate(zip(levels, present, strict=True)):
+        here = np.flatnonzero(
+            (nodes["is_categorical"] == 1) & (nodes["feature_idx"] == feature) & (nodes["is_leaf"] == 0)
+        )
+        table = np.repeat(nodes["missing_go_to_left"][here, None] == 1, count + 1, axis=1)
+        table[:, seen] = bits[bitset[here], : len(seen)]
+        level_row[here] = end + (count + 1) * np.arange(len(here))
+        tables.append(table.ravel())
+        end += table.size
+    return {"level_row": level_row, "level_left": np.concatenate(tables)}
 
 
-def _check(arrays: Mapping[str, Tensor], features: int) -> None:
-    """Refuse arrays that are not trees: a walk down them must end, in a leaf of its own tree."""
-    if {name: (tensor.dtype, tensor.ndim) for name, tensor in arrays.items()} != {
-        name: (dtype, 1) for name, dtype in _VECTORS.items()
-    }:
-        raise _damaged(f"the vectors {', '.join(_VECTORS)}", "others")
-    count, trees = len(arrays["leaf"]), len(arrays["start"])
-    if any(len(arrays[name]) != count for name in _NODES) or len(arrays["score"]) != trees or not 1 <= trees <= count:
-        raise _damaged("one entry for each node and each tree", "vectors of other lengths")
+def _check(arrays: Mapping[str, Tensor], features: int, columns: Features | None) -> None:
+    """Refuse arrays that are not boosted trees."""
+    expected = _VECTORS | (LEVELS if columns and columns.levels else {})
+    _tree_arrays.check_vectors(arrays, {name: (dtype, 1) for name, dtype in expected.items()})
+    if len(arrays["value"]) != len(arrays["leaf"]) or len(arrays["score"]) != len(arrays["start"]):
+        raise damaged("trees", "one entry for each node and each tree", "vectors of other lengths")
     known, scores = int(arrays["known"].sum()), len(arrays["baseline"])
     if known < 2 or scores != (1 if known == 2 else known):
-        raise _damaged("a score for each class, or one for two classes", f"{scores} for {known} classes")
-    start, score = arrays["start"], arrays["score"]
-    if start[0] != 0 or (start.diff() < 1).any() or start[-1] >= count:
-        raise _damaged("trees that follow each other", "starts that are out of order")
-    if (score < 0).any() or (score >= scores).any():
-        raise _damaged(f"trees for scores 0 to {scores - 1}", "others")
-    if not all(arrays[name].isfinite().all() for name in ("threshold", "value", "baseline")):
-        raise _damaged("finite thresholds and values", "some that are not")
+        raise damaged("trees", "a score for each class, or one for two classes", f"{scores} for {known} classes")
+    if (arrays["score"] < 0).any() or (arrays["score"] >= scores).any():
+        raise damaged("trees", f"trees for scores 0 to {scores - 1}", "others")
+    if not all(arrays[name].isfinite().all() for name in ("value", "baseline")):
+        raise damaged("trees", "finite values of leaves and baselines", "some that are not")
+    _tree_arrays.check_trees(arrays, features, columns)
     if (torch.cat([arrays["value"][arrays["leaf"]], arrays["baseline"]]).abs() > LARGEST_SCORE).any():
-        raise _damaged(f"leaves and baselines within ±{LARGEST_SCORE:g}", "larger ones")
-    inner = ~arrays["leaf"]
-    feature, left, right = (arrays[name][inner] for name in ("feature", "left", "right"))
-    if type(features) is not int or (feature < 0).any() or (feature >= features).any():
-        raise _damaged(f"features below {features}", "others")
-    node = torch.arange(count)
-    end = torch.cat([start[1:], torch.tensor([count])])[torch.searchsorted(start, node, right=True) - 1]
-    children = torch.cat([left, right])
-    after = (children > node[inner].repeat(2)).all() and (children < end[inner].repeat(2)).all()
-    roots = torch.zeros(count, dtype=torch.bool)
-    roots[start] = True
-    if not after or not torch.equal(children.sort().values, node[~roots]):
-        raise _damaged("children that come after their parent, in its tree, once each", "others")
-
-
-def _damaged(expected: str, got: str) -> StakesError:
-    return StakesError(f"damaged trees: expected {expected}, but got {got}; save the model again")
+        raise damaged("trees", f"leaves and baselines within ±{LARGEST_SCORE:g}", "larger ones")
