@@ -129,7 +129,9 @@ def test_its_spec_makes_it_again() -> None:
 def test_the_norm_is_of_matrices_and_a_mean_over_members() -> None:
     made = network()
     shared = [p for name, p in made.named_parameters() if name.endswith("weight") and "head" not in name]
-    expected = sum(float(p.detach().square().sum()) for p in shared) + float(made.head_weight.square().sum()) / 4
+    expected = (
+        sum(float(p.detach().square().sum()) for p in shared) + float(made.head_weight.detach().square().sum()) / 4
+    )
     assert made.squared_norm().item() == pytest.approx(expected, rel=1e-6)
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor, nn
 
 from stakes import seeds
 from stakes.decisions import decide
 from stakes.errors import StakesError, listing
+from stakes.features import Features
 from stakes.inputs import require_tensor
 from stakes.likelihoods import Categorical, Likelihood, NoisyCategorical
-from stakes.networks import mlp
+from stakes.networks import TabM, mlp
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Predictor
 from stakes.posteriors.base import Posterior
@@ -33,12 +35,14 @@ FAMILY = "dropout"  # of posteriors, if none is asked for
 class Recipe:
     """How the models of a comparison are built, trained and drawn from."""
 
-    hidden: tuple[int, ...] = mlp.HIDDEN
-    dropout: float = mlp.DROPOUT  # the members of an ensemble have none
+    hidden: tuple[int, ...] = mlp.HIDDEN  # of an MLP
+    dropout: float = mlp.DROPOUT  # of an MLP; the members of an ensemble have none
     posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": FAMILY})
     training: Training = field(default_factory=Training)
     samples: int = 100  # draws at prediction
     noise: Noise = None
+    network: Literal["mlp", "tabm"] = "mlp"  # the posterior of a TabM is a batch_ensemble
+    tabm: Mapping[str, Any] = field(default_factory=dict)  # settings of a TabM: members, width, depth, ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,7 @@ class Problem:
     train: TensorExamples
     validation: TensorExamples | None
     utility: TableUtility
+    features: Features | None = None  # what the columns of the inputs are; a TabM has to know
 
     def validation_utility(self, predictor: Predictor) -> float | None:
         """The mean utility of its decisions on the validation rows, by which models are chosen; None without any."""
@@ -79,27 +84,41 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class NetworkModel(Model):
-    """A posterior over a multilayer perceptron: its objective, and whether it models label noise."""
+    """A posterior over a network: its objective, and whether it models label noise."""
 
     objective: Callable[[TableUtility], Objective]
     noisy: bool = False
 
     def check(self, recipe: Recipe) -> None:
-        if recipe.posterior.get("family") == "dropout" and not (recipe.hidden and recipe.dropout):
+        family = recipe.posterior.get("family")
+        if (recipe.network == "tabm") != (family == "batch_ensemble"):
+            raise StakesError(
+                "expected the network 'tabm' and the posterior 'batch_ensemble' together, but got the network "
+                f"{recipe.network!r} with the posterior {family!r}"
+            )
+        if recipe.network == "mlp" and family == "dropout" and not (recipe.hidden and recipe.dropout):
             raise StakesError(
                 "the dropout posterior needs a hidden layer and a dropout rate above 0; "
                 "without them, choose the ensemble or the mean_field posterior"
             )
-        self.posterior(recipe, inputs=1, outputs=2, seed=0)
+        self.posterior(recipe, Features(1), outputs=2, seed=0)
 
-    def posterior(self, recipe: Recipe, inputs: int, outputs: int, seed: int) -> Posterior:
-        """Freshly initialised from ``seed``."""
+    def posterior(
+        self, recipe: Recipe, features: Features, outputs: int, seed: int, x: Tensor | None = None
+    ) -> Posterior:
+        """Freshly initialised from ``seed``; ``x`` are the training rows, of which a TabM takes its bins."""
         # A draw of an ensemble is a member without its dropout: trained with it, members would be other networks.
         dropout = 0.0 if recipe.posterior.get("family") == "ensemble" else recipe.dropout
-        likelihood = self.likelihood(recipe.noise)
-        return Posterior.from_spec(
-            recipe.posterior, lambda: mlp.MLP(inputs, outputs, recipe.hidden, dropout), likelihood, seed
-        )
+
+        def make() -> nn.Module:
+            if recipe.network == "mlp":
+                return mlp.MLP(features.width, outputs, recipe.hidden, dropout)
+            network = TabM(features, outputs, **recipe.tabm)
+            if x is not None:
+                network.set_bins(x)
+            return network
+
+        return Posterior.from_spec(recipe.posterior, make, self.likelihood(recipe.noise), seed)
 
     def likelihood(self, noise: Noise) -> Likelihood:
         if not self.noisy:
@@ -111,8 +130,11 @@ class NetworkModel(Model):
     def train(
         self, problem: Problem, recipe: Recipe, seed: int, checkpoint: Path | None = None, progress: Progress = False
     ) -> tuple[Predictor, dict[str, Any]]:
-        features = require_tensor(problem.train.x, "a table").shape[1]
-        posterior = self.posterior(recipe, features, len(problem.utility.outcomes), seed)
+        x = require_tensor(problem.train.x, "a table")
+        if problem.features is None and recipe.network == "tabm":
+            raise StakesError("a TabM has to know which columns are numbers: pass features=, as its encoder has them")
+        features = problem.features or Features(x.shape[1])
+        posterior = self.posterior(recipe, features, len(problem.utility.outcomes), seed, x)
         history = fit(
             posterior,
             self.objective(problem.utility),
