@@ -149,6 +149,19 @@ def test_each_member_keeps_its_own_best_epoch_and_stops_for_itself() -> None:
     assert len({history.best for history in histories}) > 1
 
 
+def test_models_with_large_steps_are_trained_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Training(epochs=2, batch_size=16)
+    alone, together = ([tables(seed) for seed in range(2)] for _ in range(2))
+    trains = [examples(0, 60), examples(1, 50)]
+    for seed, (posterior, train) in enumerate(zip(alone, trains, strict=True)):
+        fit(posterior, Standard(), train, config=config, seed=seed, progress=False)
+    weights = sum(parameter.numel() for parameter in together[0].parameters() if parameter.ndim > 1)
+    monkeypatch.setattr("stakes.training.stacked.LARGE_STEP", 16 * weights * 3 - 1)
+    fit_together(together, Standard(), trains, config=config, seeds_of=range(2))
+    for ours, theirs in zip(together, alone, strict=True):
+        assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items())
+
+
 def test_no_two_models_see_the_same_batches_and_each_sees_all_rows() -> None:
     sets = [TensorExamples(torch.arange(50.0)[:, None], torch.arange(50)) for _ in range(2)]
     orders = [torch.randperm(50, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]

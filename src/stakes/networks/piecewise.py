@@ -35,7 +35,7 @@ class PiecewiseLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(count, 1, size).uniform_(-bound, bound))
         self.register_buffer("edges", torch.full((count, bins + 1), torch.nan))
         self._has_bins = False
-        self.register_load_state_dict_post_hook(_check_loaded)
+        self.register_load_state_dict_post_hook(_check_loaded)  # type: ignore[no-untyped-call]
 
     def set_bins(self, x: Tensor) -> None:
         """Take the edges from the rows of ``x``, ``(N, count)``."""

@@ -81,8 +81,9 @@ class TabM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         count = 0 if self.numbers is None else self.numbers.count
         parts = [] if self.numbers is None else [self.numbers(x[:, :count])]
-        split = x[:, count:].split(self._others, 1)
-        h = torch.cat([*parts, *(layer(part) for layer, part in zip(self.others, split, strict=True))], 1)  # (B, U)
+        others = torch.split(x[:, count:], self._others, 1)
+        parts += [layer(part) for layer, part in zip(self.others, others, strict=True)]
+        h = torch.cat(parts, 1)  # (B, U)
         for layer in self.layers:
             h = self.dropout(layer(h).relu())  # (members, B, width)
         # The rows innermost in memory, where a softmax over few classes is fast.
@@ -90,12 +91,10 @@ class TabM(nn.Module):
 
     def squared_norm(self) -> Tensor:
         """The sum of squares of a member's weights, without scales and biases: the mean over members."""
-        embeddings = [] if self.numbers is None else [self.numbers.weight]
-        shared = [*embeddings, *(each.weight for part in (self.others, self.layers) for each in part if _weighs(each))]
-        total = self.head_weight.square().sum() / self.members
-        for weight in shared:
-            total = total + weight.square().sum()
-        return total
+        parts = [self.numbers, *self.others, *self.layers]
+        shared = [part.weight for part in parts if isinstance(part, PiecewiseLinear | nn.Linear | ScaledLinear)]
+        squares = [weight.square().sum() for weight in shared]
+        return sum(squares, self.head_weight.square().sum() / self.members)
 
     def spec(self) -> dict[str, Any]:
         """Its kind and settings in JSON types."""
@@ -140,7 +139,3 @@ def _embedding(levels: int, size: int) -> nn.Linear:
     layer = nn.Linear(levels, size, bias=False)
     nn.init.normal_(layer.weight, std=1 / math.sqrt(size))
     return layer
-
-
-def _weighs(layer: nn.Module) -> bool:
-    return not isinstance(layer, nn.Identity)

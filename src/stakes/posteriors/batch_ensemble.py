@@ -58,7 +58,7 @@ class BatchEnsemble(Posterior):
     def draw(self, samples: int, seed: int) -> "BatchEnsembleDraws":
         """``samples`` members without repetition, or all of them if there are no more than that."""
         require_samples(samples)
-        order = torch.randperm(cast(MemberNetwork, self.network).members, generator=seeds.generator(seed, "members"))
+        order = torch.randperm(_members(self.network), generator=seeds.generator(seed, "members"))
         return BatchEnsembleDraws(self.network, order[:samples].sort().values, self.likelihood)
 
     def settings(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class BatchEnsembleDraws(FrozenDraws):
 
     def __init__(self, network: nn.Module, chosen: Tensor, likelihood: Likelihood) -> None:
         super().__init__(without_dropout(network), likelihood, len(chosen), seed=0)
-        self._chosen = None if len(chosen) == cast(MemberNetwork, network).members else chosen
+        self._chosen = None if len(chosen) == _members(network) else chosen
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
@@ -88,11 +88,15 @@ class BatchEnsembleDraws(FrozenDraws):
         shown = probe_members(self._network, x, check)
         # What it saw go through the network are all members.
         shared, all_members = shown.footprint
-        return shown._replace(footprint=Footprint(shared, -(-all_members // self._network.members)))
+        return shown._replace(footprint=Footprint(shared, -(-all_members // _members(self._network))))
+
+
+def _members(network: nn.Module) -> int:
+    return cast(MemberNetwork, network).members
 
 
 def _outputs(network: nn.Module, x: Inputs) -> Tensor:
-    outputs, members = inputs.call(network, x), cast(MemberNetwork, network).members
+    outputs, members = inputs.call(network, x), _members(network)
     rows = inputs.tensors_of(x)[0].shape[0]
     if outputs.ndim < 3 or outputs.shape[:2] != (members, rows):
         raise StakesError(
