@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from stakes import (
     MLP,
+    BatchEnsemble,
     Categorical,
     Ensemble,
     MCDropout,
@@ -23,8 +24,10 @@ from stakes import (
     NoisyCategorical,
     SavedModel,
     StakesError,
+    TabM,
     Utility,
 )
+from stakes.features import Features
 from stakes.outcomes import Outcomes, Predictor
 from stakes.posteriors.base import Posterior, families
 from stakes.predictors import BoostedTrees, SampledPosterior, kinds
@@ -42,9 +45,16 @@ def mlp(dropout: float = 0.3) -> MLP:
     return MLP(4, 3, hidden=(6, 5), dropout=dropout, activation="tanh")
 
 
+def tabm() -> TabM:
+    network = TabM(Features(2, levels=(2,)), 3, members=3, width=6, bins=4)
+    network.set_bins(X)
+    return network
+
+
 POSTERIORS: dict[str, Callable[[], Posterior]] = {
     "dropout": lambda: MCDropout(mlp(), lengthscale=0.5),
     "ensemble": lambda: Ensemble([mlp(0.0) for _ in range(3)], prior_sd=2.0),
+    "batch_ensemble": lambda: BatchEnsemble(tabm(), prior_sd=2.0),
     "mean_field": lambda: MeanField(mlp()),
     "noisy": lambda: MCDropout(mlp(), NoisyCategorical(0.2)),
     "learnt noise": lambda: MCDropout(mlp(), NoisyCategorical(0.2, learn=True)),

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import Bernoulli, Categorical, Likelihood, NoisyCategorical
-from stakes.networks.mlp import MLP
+from stakes.networks import MLP, TabM
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes, Predictor
-from stakes.posteriors import Draws, Ensemble, Laplace, MCDropout, MeanField, Posterior, families
+from stakes.posteriors import BatchEnsemble, Draws, Ensemble, Laplace, MCDropout, MeanField, Posterior, families
 from stakes.training.config import History, Training
 from stakes.training.examples import Examples
 from stakes.utility import TableUtility, Utility
@@ -41,6 +41,7 @@ _LATER = {
 
 __all__ = [
     "MLP",
+    "BatchEnsemble",
     "Bernoulli",
     "BoostedTrees",
     "Categorical",
@@ -66,6 +67,7 @@ __all__ = [
     "StakesError",
     "StakesWarning",
     "Standard",
+    "TabM",
     "TableUtility",
     "Training",
     "Utility",

@@ -45,6 +45,10 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._classes)
 
+    @property
+    def classes(self) -> tuple[type[T], ...]:
+        return tuple(self._classes.values())
+
     def name_of(self, registered: type) -> str:
         """The name that a class is registered by."""
         for name, known in self._classes.items():

@@ -1,6 +1,7 @@
 """Models that are trained together come out as they would alone."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from stakes import (
     MLP,
+    BatchEnsemble,
     Ensemble,
     LossCalibrated,
     MCDropout,
@@ -15,11 +17,14 @@ from stakes import (
     NoisyCategorical,
     StakesError,
     Standard,
+    TabM,
     Training,
     Utility,
     Weighted,
     fit,
+    seeds,
 )
+from stakes.features import Features
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
 from stakes.training import TensorExamples
@@ -36,6 +41,13 @@ def networks(count: int, dropout: float = 0.3) -> list[nn.Module]:
 def pair(seed: int) -> Ensemble:
     """Two networks, neither of them random: what they learn can be compared to the last digit."""
     return Ensemble.of(lambda: MLP(4, 3, (8,), 0.0), 2, seed)
+
+
+def tables(seed: int) -> BatchEnsemble:
+    torch.manual_seed(seed)
+    network = TabM(Features(4), 3, members=3, width=8, bins=6)
+    network.set_bins(examples(seed).x)
+    return BatchEnsemble(network)
 
 
 def examples(seed: int, count: int = 60) -> TensorExamples:
@@ -77,6 +89,7 @@ def test_members_and_stack_share_their_memory() -> None:
         torch.testing.assert_close(stack.log_probs(x)[:, :, index], member.log_probs(x[:, index]))
 
 
+@pytest.mark.parametrize("make", [pair, tables])
 @pytest.mark.parametrize(
     "goal",
     [
@@ -87,9 +100,9 @@ def test_members_and_stack_share_their_memory() -> None:
         lambda: LossCalibrated(UTILITY, refresh="running"),
     ],
 )
-def test_a_member_learns_as_if_it_were_alone(goal: type[Objective]) -> None:
+def test_a_member_learns_as_if_it_were_alone(goal: type[Objective], make: Callable[[int], Posterior]) -> None:
     config = Training(epochs=4, batch_size=60, learning_rate=0.03, patience=None, samples=2)
-    alone, together = ([pair(seed) for seed in range(3)] for _ in range(2))
+    alone, together = ([make(seed) for seed in range(3)] for _ in range(2))
     trains, validations = ([examples(start + seed) for seed in range(3)] for start in (0, 100))
     histories = [
         fit(posterior, goal(), train, held, utility=UTILITY, config=config, seed=seed)
@@ -108,6 +121,23 @@ def test_a_member_learns_as_if_it_were_alone(goal: type[Objective]) -> None:
     assert [epoch.loss for epoch in histories_together[0].epochs] == pytest.approx(losses, rel=1e-4)
 
 
+@pytest.mark.parametrize("make", [pair, tables])
+@pytest.mark.parametrize("goal", [Standard, lambda: LossCalibrated(UTILITY, refresh="running")])
+def test_smaller_sets_go_round_again(goal: type[Objective], make: Callable[[int], Posterior]) -> None:
+    """As if their first rows, in the order of their seeds, stood in them twice; weights are each set's own."""
+    config = Training(epochs=3, batch_size=60, learning_rate=0.03, patience=None)
+    alone, together = ([make(seed) for seed in range(3)] for _ in range(2))
+    trains = [examples(seed, count) for seed, count in enumerate((60, 57, 59))]
+    trains[1] = TensorExamples(trains[1].x, trains[1].labels, torch.linspace(0.5, 1.5, 57))
+    for seed, (posterior, train) in enumerate(zip(alone, trains, strict=True)):
+        order = torch.randperm(len(train), generator=seeds.generator(seed, "rows"))
+        fit(posterior, goal(), train.subset(torch.cat([order, order])[:60]), config=config, seed=seed, progress=False)
+    fit_together(together, goal(), trains, config=config, seeds_of=range(3))
+    for ours, theirs in zip(together, alone, strict=True):
+        for key, value in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-4, atol=1e-5)
+
+
 def test_each_member_keeps_its_own_best_epoch_and_stops_for_itself() -> None:
     config = Training(epochs=40, batch_size=20, learning_rate=0.1, patience=3, samples=2)
     together = [pair(seed) for seed in range(4)]
@@ -117,6 +147,19 @@ def test_each_member_keeps_its_own_best_epoch_and_stops_for_itself() -> None:
     assert len(set(lengths)) > 1
     assert all(history.stalled(3) or len(history.epochs) == 40 for history in histories)
     assert len({history.best for history in histories}) > 1
+
+
+def test_models_with_large_steps_are_trained_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Training(epochs=2, batch_size=16)
+    alone, together = ([tables(seed) for seed in range(2)] for _ in range(2))
+    trains = [examples(0, 60), examples(1, 50)]
+    for seed, (posterior, train) in enumerate(zip(alone, trains, strict=True)):
+        fit(posterior, Standard(), train, config=config, seed=seed, progress=False)
+    weights = sum(parameter.numel() for parameter in together[0].parameters() if parameter.ndim > 1)
+    monkeypatch.setattr("stakes.training.stacked.LARGE_STEP", 16 * weights * 3 - 1)
+    fit_together(together, Standard(), trains, config=config, seeds_of=range(2))
+    for ours, theirs in zip(together, alone, strict=True):
+        assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items())
 
 
 def test_no_two_models_see_the_same_batches_and_each_sees_all_rows() -> None:
@@ -154,8 +197,9 @@ def test_what_cannot_be_stacked_is_refused() -> None:
         fit_together([pair(0), pair(1)], Standard(), [examples(0)] * 2, seeds_of=[0])
     with pytest.raises(StakesError, match="pass utility="):
         fit_together([pair(0)], Standard(), [examples(0)], [examples(1)], seeds_of=[0])
-    with pytest.raises(StakesError, match="as many examples"):
-        StackedExamples([examples(0, 10), examples(1, 11)], [torch.arange(10)] * 2)
+    each = Utility.from_costs([[[0, 5, 9], [4, 0, 3]]] * 60, outcomes=["a", "b", "c"])
+    with pytest.raises(StakesError, match="one by one"):
+        fit_together([pair(0)], LossCalibrated(each), [examples(0)], seeds_of=[0])
 
 
 def test_decisions_of_a_stack_share_their_masks() -> None:

@@ -43,6 +43,7 @@ class MLP(nn.Sequential):
         for before, after in pairwise(sizes[:-1]):
             layers += [nn.Linear(before, after), ACTIVATIONS[activation](), nn.Dropout(dropout)]
         super().__init__(*layers, nn.Linear(sizes[-2], outputs))
+        self.inputs, self.outputs = inputs, outputs
         self.settings: dict[str, Any] = {
             "inputs": inputs,
             "outputs": outputs,

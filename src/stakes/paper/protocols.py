@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stakes import seeds
 from stakes.errors import StakesError, listing
 from stakes.evaluation.comparison import Predictions, score
+from stakes.features import Features
 from stakes.inputs import require_tensor
 from stakes.objectives import LossCalibrated, Weighted
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
@@ -96,7 +97,7 @@ def train_models(
 ) -> Iterator[tuple[Draws, History]]:
     """Train a network model for each seed, on its own examples, several in one stack; draws of each, and its epochs."""
     posteriors = [
-        chosen.posterior(recipe, require_tensor(train.x, "a table").shape[1], len(utility.outcomes), seed)
+        chosen.posterior(recipe, Features(require_tensor(train.x, "a table").shape[1]), len(utility.outcomes), seed)
         for train, seed in zip(trains, seeds_of, strict=True)
     ]
     objective = chosen.objective(utility)

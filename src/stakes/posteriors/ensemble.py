@@ -53,9 +53,7 @@ class Ensemble(Posterior):
             )
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
-        names = sorted({type(layer).__name__ for layer in dropout_layers(self.members)})
-        if names:
-            _warn_of_randomness(names)
+        warn_of_dropout(self.members)
 
     @classmethod
     def of(
@@ -101,12 +99,18 @@ class Ensemble(Posterior):
         return {"members": len(self.members), "prior_sd": self.prior_sd}
 
 
+def warn_of_dropout(network: nn.Module) -> None:
+    names = sorted({type(layer).__name__ for layer in dropout_layers(network)})
+    if names:
+        _warn_of_randomness(names)
+
+
 def _warn_of_randomness(names: Sequence[str]) -> None:
     warnings.warn(
         f"members of the ensemble are random in training ({listing(names)}); a draw of it is a member without that. "
         "Use MCDropout for draws with dropout, or networks without it",
         StakesWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
@@ -152,11 +156,16 @@ class EnsembleDraws(FrozenDraws):
         }
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
-        shown = probe(self._network, x, all_random=True, check=check)
-        shown._replace(random_in_training=[]).refuse_randomness()
-        if shown.random_in_training:
-            _warn_of_randomness(shown.random_in_training)
-        return shown
+        return probe_members(self._network, x, check)
+
+
+def probe_members(network: nn.Module, x: Inputs, check: bool) -> Probe:
+    """Probe a member, or a network of several: what is random in training is warned of, for a draw has none of it."""
+    shown = probe(network, x, all_random=True, check=check)
+    shown._replace(random_in_training=[]).refuse_randomness()
+    if shown.random_in_training:
+        _warn_of_randomness(shown.random_in_training)
+    return shown
 
 
 def _settings_of(network: nn.Module) -> list[object]:

@@ -8,10 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from stakes import likelihoods
+from stakes import likelihoods, networks
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
-from stakes.networks.mlp import MLP
 from stakes.outcomes import MEMORY_BYTES, Footprint, Outcomes, Predictive, Predictor
 from stakes.posteriors._sampling.insert import has_inserted
 from stakes.posteriors.base import Draws, Posterior, require_samples
@@ -23,8 +22,9 @@ class SampledPosterior(Predictor):
     def __init__(self, posterior: Posterior, samples: int = 100, seed: int = 0) -> None:
         require_samples(samples)
         self.posterior, self.seed, self._samples = posterior, seed, samples
-        network = self._network_spec()
-        self.features, self.classes = network.get("inputs"), posterior.likelihood.classes or network.get("outputs")
+        known = posterior.network if self._can_build() else None
+        self.features = getattr(known, "inputs", None)
+        self.classes = posterior.likelihood.classes or getattr(known, "outputs", None)
 
     @cached_property
     def draws(self) -> Draws:
@@ -66,22 +66,25 @@ class SampledPosterior(Predictor):
         }
 
     def _network_spec(self) -> dict[str, Any]:
+        network: Any = self.posterior.network
+        return network.spec() if self._can_build() else {"kind": "custom", "class": type(network).__name__}
+
+    def _can_build(self) -> bool:
+        """Whether its network can be built again: not a subclass, nor one with dropout inserted, which compute
+        something else.
+        """
         network = self.posterior.network
-        # Not a subclass, nor one with dropout inserted, which compute something else.
-        if isinstance(network, MLP) and type(network) is MLP and not has_inserted(network):
-            return network.spec()
-        return {"kind": "custom", "class": type(network).__name__}
+        return type(network) in networks.kinds.classes and not has_inserted(network)
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.posterior.state_dict()
 
     @classmethod
     def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
-        settings = dict(spec["network"])
-        kind = settings.pop("kind")
-        if network is None and kind != "mlp":
+        kind = spec["network"]["kind"]
+        if network is None and kind not in networks.kinds:
             raise StakesError(
-                f"the network is a {settings.get('class', kind)!r}, which stakes cannot build: "
+                f"the network is a {spec['network'].get('class', kind)!r}, which stakes cannot build: "
                 "pass network=, one of the same architecture"
             )
         samples, seed = spec["samples"], spec["seed"]
@@ -89,7 +92,7 @@ class SampledPosterior(Predictor):
             raise StakesError(f"damaged, expected numbers of samples and seed, but got {samples!r} and {seed!r}")
 
         def make() -> nn.Module:
-            return copy.deepcopy(network) if network is not None else MLP(**settings)
+            return copy.deepcopy(network) if network is not None else networks.from_spec(spec["network"])
 
         posterior = Posterior.from_spec(spec["posterior"], make, likelihoods.from_spec(spec["likelihood"]), seed=0)
         posterior.load_state_dict(dict(tensors))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from stakes import inputs, seeds
 from stakes._io.parallel import one_thread
@@ -257,5 +258,5 @@ def _as_weights(x: Inputs, posterior: Posterior) -> Inputs:
 def _is_small(posterior: Posterior, device: torch.device) -> bool:
     """Whether one thread is fastest: a few dense layers on a CPU."""
     sizes = [parameter.numel() for parameter in posterior.parameters()]
-    dense = all(parameter.ndim <= 2 for parameter in posterior.parameters())
+    dense = not any(isinstance(layer, _ConvNd) for layer in posterior.modules())
     return device.type == "cpu" and dense and sum(sizes) < SMALL_NETWORK
