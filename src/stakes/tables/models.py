@@ -47,14 +47,19 @@ class Problem:
 
     train: TensorExamples
     validation: TensorExamples | None
-    utility: TableUtility
+    utility: TableUtility  # of the examples to learn from, if each has its own
+    own_of_validation: TableUtility | None = None  # then that of the examples to choose by
+
+    @property
+    def utility_to_choose(self) -> TableUtility:
+        return self.utility if self.own_of_validation is None else self.own_of_validation
 
     def validation_utility(self, predictor: Predictor) -> float | None:
         """The mean utility of its decisions on the validation rows, by which models are chosen; None without any."""
         if self.validation is None:
             return None
-        choice = decide(predictor(self.validation.x), self.utility).choice
-        realised = self.utility.realised(choice, self.validation.labels)
+        choice = decide(predictor(self.validation.x), self.utility_to_choose).choice
+        realised = self.utility_to_choose.realised(choice, self.validation.labels)
         return float(np.average(realised, weights=self.validation.weights))
 
 
@@ -118,7 +123,7 @@ class NetworkModel(Model):
             self.objective(problem.utility),
             problem.train,
             problem.validation,
-            utility=problem.utility,
+            utility=problem.utility_to_choose,
             config=recipe.training,
             seed=seed,
             checkpoint=checkpoint,
