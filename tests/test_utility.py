@@ -202,7 +202,10 @@ def test_a_file_may_hold_utilities_and_more_decisions_than_outcomes(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("cost,a,b\na,0,\nb,1,0\n", "'a' under outcome 'b', but got an empty cell"),
+        (
+            "cost,a,b\na,0,\nb,1,0\n",
+            "'a' under outcome 'b': expected a number, .* but got an empty cell",
+        ),
         ("cost,a,b\na,0,x\nb,1,0\n", "the text 'x'"),
         ("cost,a,b\na,0,nan\nb,1,0\n", "finite numbers"),
         ("cost,a,a\na,0,1\nb,1,0\n", "each outcome once"),

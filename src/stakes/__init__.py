@@ -20,7 +20,7 @@ from stakes.outcomes import Outcomes, Predictor
 from stakes.posteriors import BatchEnsemble, Draws, Ensemble, Laplace, MCDropout, MeanField, Posterior, families
 from stakes.training.config import History, Training
 from stakes.training.examples import Examples
-from stakes.utility import TableUtility, Utility
+from stakes.utility import FormulaUtility, TableUtility, Utility
 
 if TYPE_CHECKING:
     from stakes.predictors import BoostedTrees, SampledPosterior
@@ -51,6 +51,7 @@ __all__ = [
     "Draws",
     "Ensemble",
     "Examples",
+    "FormulaUtility",
     "History",
     "Laplace",
     "Likelihood",

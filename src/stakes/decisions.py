@@ -19,7 +19,6 @@ from stakes import inputs
 from stakes.errors import StakesError, listing
 from stakes.outcomes import Outcomes, Predictive
 from stakes.utility import TableUtility, Utility
-from stakes.utility.table import entry_by_label
 
 Rule = Literal["optimal", "argmax"]
 RULES: tuple[Rule, ...] = ("argmax", "optimal")
@@ -137,8 +136,7 @@ def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
     if rule == "argmax":
         if not isinstance(utility, TableUtility):
             raise StakesError("the rule 'argmax' needs named outcomes, of which one is the most probable")
-        probs = outcomes.weights
-        choice = entry_by_label(torch.as_tensor(utility.best_response, device=probs.device), probs.argmax(-1))
+        choice = utility.response_to(outcomes.weights.argmax(-1))
     else:
         choice = utilities.argmax(-1)
     return Decisions(utility.decisions, choice, utilities, outcomes)

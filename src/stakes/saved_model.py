@@ -22,7 +22,7 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.outcomes import Predictor
 from stakes.tables.encode import TableEncoder
-from stakes.utility import TableUtility, Utility
+from stakes.utility import FormulaUtility, TableUtility, Utility
 
 FORMAT = 2
 _JSON, _WEIGHTS = "model.json", "weights.safetensors"
@@ -44,16 +44,19 @@ class SavedModel:
     def __post_init__(self) -> None:
         widths = {
             "features": self.encoder.width if self.encoder else None,
-            "classes": len(self.utility.outcomes) if isinstance(self.utility, TableUtility) else None,
+            "classes": len(self.utility.outcomes) if isinstance(self.utility, TableUtility | FormulaUtility) else None,
         }
         for side, width in widths.items():
             actual = getattr(self.predictor, side)
             if width is not None and actual is not None and actual != width:
                 raise StakesError(f"expected a predictor with {width} {side}, but it has {actual}")
 
-    def decide(self, x: Inputs, settle: float | None = None) -> Decisions:
-        """Decisions for encoded inputs; ``settle`` as in `decide`."""
-        return decide(self.predictor(x), self.utility, settle=settle)
+    def decide(self, x: Inputs, settle: float | None = None, utility: Utility | None = None) -> Decisions:
+        """Decisions for encoded inputs; ``settle`` as in `decide`.
+
+        Where costs depend on the row, ``utility`` is what `Utility.for_rows` makes of the rows.
+        """
+        return decide(self.predictor(x), self.utility if utility is None else utility, settle=settle)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the directory, whole or not at all; an existing one is refused."""

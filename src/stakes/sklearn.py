@@ -15,7 +15,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from stakes import seeds
 from stakes._io.parallel import one_thread
 from stakes.decisions import Decisions, decide
-from stakes.errors import StakesError
+from stakes.errors import StakesError, listing
+from stakes.outcomes import Predictive
 from stakes.posteriors import Ensemble, MCDropout, MeanField
 from stakes.predictors import SampledPosterior
 from stakes.tables.models import FAMILY, Noise, Problem, Recipe, model
@@ -88,8 +89,12 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows X with classes y; a row with the weight 0 is left out."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Any = None) -> Self:
+        """Train on rows X with classes y; a row with the weight 0 is left out.
+
+        ``costs``, where each row has its own: ``(N, decisions, outcomes)``, in the order of `utility`, or of the
+        classes without one; or a utility with a table for each row, such as `FormulaUtility.for_rows` makes.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -97,33 +102,39 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         if len(np.unique(y[used])) < 2:
             raise StakesError("expected at least 2 classes with a weight above 0, but got 1 class: nothing to decide")
-        if self.utility is not None and self.utility.values.ndim != 2:
-            raise StakesError("expected one utility table for all rows, but got one per example: use stakes.fit")
+        if self.utility is not None and (self.utility.per_example or self.utility.values.ndim != 2):
+            raise StakesError("expected one utility table for all rows, but got one per example: pass costs= to fit")
         names = as_text(pd.Series(self.classes_)).tolist()
-        self.utility_ = Utility.diagonal(names) if self.utility is None else self.utility
+        self.utility_ = self.utility or (costs if isinstance(costs, TableUtility) else Utility.diagonal(names))
         self._columns = encode_labels(pd.Series(self.classes_), self.utility_.outcomes, name="y")
         self._scaler = StandardScaler().fit(X[used])
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         labels = self._columns[np.searchsorted(self.classes_, y[used])]
-        train, validation = self._examples(self._tensor(X[used]).float(), labels, weights[used])
+        self._costs_by_row = costs is not None
+        utility = self._utility_of(costs, len(X)).rows(used)
+        problem = self._problem(self._tensor(X[used]).float(), labels, weights[used], utility)
         with one_thread():
-            problem = Problem(train, validation, self.utility_)
             predictor, self.details_ = model(self.model).train(problem, self._recipe(), self._seed)
         if isinstance(predictor, SampledPosterior) and isinstance(predictor.posterior, _ANY_PRECISION):
             predictor = predictor.double()
         self.predictor_ = predictor
         return self
 
-    def decide(self, X: Any) -> Decisions:
-        """Decisions with the expected utility of every alternative, margins and their Monte-Carlo errors."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        with one_thread():
-            return decide(self.predictor_(self._tensor(X)), self.utility_)
+    def decide(self, X: Any, costs: Any = None) -> Decisions:
+        """Decisions with the expected utility of every alternative, margins and their Monte-Carlo errors.
 
-    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        ``costs`` of each row as in `fit`: required if it was fitted with them.
+        """
+        check_is_fitted(self)
+        if costs is None and self._costs_by_row:
+            raise StakesError("it was fitted with costs of each row: pass costs= of these rows, too")
+        predictive = self._predictive(X)
+        with one_thread():
+            return decide(predictive, self._utility_of(costs, len(predictive.x)))
+
+    def predict(self, X: Any, costs: Any = None) -> np.ndarray[Any, Any]:
         """The best decision for each row: a class, or, where some decision is not a class, its name."""
-        decisions = self.decide(X)
+        decisions = self.decide(X, costs)
         texts = as_text(pd.Series(self.classes_)).tolist()
         if not set(decisions.names) <= set(texts):
             return decisions.chosen_names
@@ -133,15 +144,37 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """(N, classes) the mean predictive, columns in the order of `classes_`."""
-        probs = self.decide(X).probs.numpy()[:, self._columns]
+        with one_thread():
+            probs = self._predictive(X).mean_probs().numpy()[:, self._columns]
         normalised: np.ndarray[Any, Any] = probs / probs.sum(1, keepdims=True)
         return normalised
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, costs: Any = None) -> float:
         """The mean utility of the decisions for X, when y turns out to be true."""
-        choice = self.decide(X).choice.numpy()
+        choice = self.decide(X, costs).choice.numpy()
         labels = encode_labels(pd.Series(np.asarray(y)), self.utility_.outcomes, name="y")
-        return float(np.average(self.utility_.realised(choice, labels), weights=sample_weight))
+        utility = self._utility_of(costs, len(choice))
+        return float(np.average(utility.realised(choice, labels), weights=sample_weight))
+
+    def _predictive(self, X: Any) -> Predictive:
+        check_is_fitted(self)
+        return self.predictor_(self._tensor(validate_data(self, X, dtype=np.float64, reset=False)))
+
+    def _utility_of(self, costs: Any, rows: int) -> TableUtility:
+        """The one utility of all rows, or what the costs of each row are worth."""
+        if costs is None:
+            return self.utility_
+        known, tables = self.utility_, costs
+        if not isinstance(costs, TableUtility):
+            units = {} if self.utility is None else {"unit": known.unit, "best": known.best, "scale": known.scale}
+            tables = Utility.from_costs(costs, known.decisions, known.outcomes, **units)
+        if not tables.per_example or (tables.decisions, tables.outcomes) != (known.decisions, known.outcomes):
+            raise StakesError(
+                f"expected costs of each row, for the decisions {listing(known.decisions)} and the outcomes "
+                f"{listing(known.outcomes)} in this order, but got other ones"
+            )
+        tables.require_examples(rows)
+        return tables
 
     def _recipe(self) -> Recipe:
         training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience)
@@ -151,13 +184,14 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
     def _tensor(self, X: Any) -> torch.Tensor:
         return torch.from_numpy(self._scaler.transform(X))
 
-    def _examples(
-        self, x: torch.Tensor, labels: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
-    ) -> tuple[TensorExamples, TensorExamples | None]:
+    def _problem(
+        self, x: torch.Tensor, labels: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], utility: TableUtility
+    ) -> Problem:
         even = bool(np.ptp(weights) == 0)
         scaled = None if even else torch.from_numpy(weights / weights.mean()).float()
         everything = TensorExamples(x, torch.from_numpy(labels), scaled)
         if len(x) < SMALLEST_SPLIT:
-            return everything, None
+            return Problem(everything, None, utility)
         kept, held = split(labels, np.arange(len(labels)), self.validation_fraction, seeds.derive(self._seed, "split"))
-        return everything.subset(torch.from_numpy(kept)), everything.subset(torch.from_numpy(held))
+        parts = (everything.subset(torch.from_numpy(part)) for part in (kept, held))
+        return Problem(*parts, utility.rows(kept), utility.rows(held))

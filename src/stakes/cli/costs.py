@@ -2,11 +2,16 @@
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stakes.errors import StakesError, StakesWarning
+from stakes.errors import StakesError, StakesWarning, listing
+
+if TYPE_CHECKING:
+    from stakes.utility import FormulaUtility
+
+FIRST_ROWS = 3
 
 costs_app = typer.Typer(help="Make and check tables of costs.")
 
@@ -29,7 +34,8 @@ def costs_new(
     names = split(outcomes)
     write_template(out, names, split(decisions) or names, unit)
     typer.echo(
-        f"{out}: fill in what each decision (row) costs under each outcome (column), then: stakes costs check {out}"
+        f"{out}: fill in what each decision (row) costs under each outcome (column), a number or a formula over "
+        f"columns of your data such as =0.45 * amount + 20, then: stakes costs check {out}"
     )
 
 
@@ -37,17 +43,53 @@ def costs_new(
 def costs_check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of costs.")],
     unit: Annotated[str | None, typer.Option(help="Unit of the costs, if the file does not say.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="CSV or Parquet: what formulas such as =0.45 * amount come to.")
+    ] = None,
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
     from stakes.report.words import bracketed
-    from stakes.utility import Utility
+    from stakes.utility import FormulaUtility, Utility
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StakesWarning)  # they are printed below, as the answer
         utility = Utility.from_csv(file, unit=unit)
-    typer.echo(f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes\n{utility.format(utility.costs)}\n")
+    heading = f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes"
+    if isinstance(utility, FormulaUtility):
+        typer.echo(f"{heading}\n{utility}\n\nThe costs depend on the row, by the columns {listing(utility.columns)}.")
+        if data is None:
+            typer.echo("Give a table with --data to see what they come to.")
+        else:
+            _show_rows(utility, data)
+        return
+    typer.echo(f"{heading}\n{utility.format(utility.costs)}\n")
     typer.echo(f"Utility: higher is better\n{utility}\n")
     for message in utility.warnings():
         typer.echo(f"warning: {message}")
     if not utility.warnings():
         typer.echo("No warnings.")
+    if data is not None:
+        typer.echo(f"The costs are the same for every row of {data}.")
+
+
+def _show_rows(utility: "FormulaUtility", data: Path) -> None:
+    """What formulas come to in a table: the range of each cell, and the costs of the first rows."""
+    from stakes.tables.read import read_table
+    from stakes.tables.values import utility_of_rows
+    from stakes.utility.table import aligned
+
+    frame = read_table(data)
+    try:
+        tables = utility_of_rows(utility, frame)
+    except StakesError as error:
+        raise StakesError(f"{data}: {error}") from None
+    costs = tables.costs + 0.0  # no -0
+    low, high = costs.min(0), costs.max(0)
+    ranges = [
+        [f"{a:.6g}" if a == b else f"{a:.6g} to {b:.6g}" for a, b in zip(*row, strict=True)]
+        for row in zip(low, high, strict=True)
+    ]
+    typer.echo(f"\nIn the {len(frame):,} rows of {data}\n{aligned(ranges, utility.decisions, utility.outcomes)}")
+    for number, table in enumerate(costs[:FIRST_ROWS], start=1):
+        row = ", ".join(f"{name} {frame[name].iloc[number - 1]}" for name in utility.columns)
+        typer.echo(f"\nRow {number}: {row}\n{tables.format(table)}")

@@ -83,16 +83,16 @@ def score(predictions: Predictions, labels: Tensor, utility: TableUtility) -> li
     for rule in RULES:
         decisions = decide(probs, utility, rule)
         counts = metrics.confusion_counts(decisions.choice, labels, utility)
-        mean = utility.mean_utility(counts)
+        utilities = utility.realised(decisions.choice, labels)
+        mean = float(utilities.mean())
         scores = {
             "utility": mean,
             "cost": utility.cost_of(mean),
-            "regret": utility.mean_regret(counts),
+            "regret": float(utility.regrets(decisions.choice, labels).mean()),
             "claimed_utility": float(decisions.expected_utility.double().mean()),
-            "accuracy": metrics.accuracy(counts, utility),
+            "accuracy": float((decisions.choice == utility.response_to(labels)).double().mean()),
             **calibration,
         }
-        utilities = utility.realised(decisions.choice, labels)
         scored.append(Scored(predictions, rule, decisions.choice, decisions.margin, utilities, counts, scores))
     return scored
 

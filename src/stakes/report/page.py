@@ -25,9 +25,13 @@ def write_page(run: Run, path: Path) -> None:
         "confusions": sections.confusions(run),
         "claims": sections.claims(run),
         "made": sections.provenance(run),
-        "explorer": explorer(run),
     }
-    write_text(path, render("run.html", scripts=SCRIPTS, data=parts["explorer"]["data"], run=run, **parts))
+    if run.utility.per_example:  # one cost to change needs one table for all rows
+        page = render("run.html", run=run, explorer=None, **parts)
+    else:
+        shown = explorer(run)
+        page = render("run.html", scripts=SCRIPTS, data=shown["data"], run=run, explorer=shown, **parts)
+    write_text(path, page)
 
 
 def render(template: str, *, scripts: Sequence[str] = (), data: Any = None, **context: Any) -> str:

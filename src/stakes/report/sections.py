@@ -63,8 +63,15 @@ def confusions(run: Run) -> list[dict[str, Any]]:
     """How often each decision met each outcome, and what that cost; the chosen model first."""
     tables = []
     for row in sorted(run.comparison.rows, key=lambda row: not run.comparison.is_chosen(row)):
-        counts = np.sum([item.counts for item in select(run.scored, row.model, row.rule)], axis=0)
-        tables.append({"row": row, "counts": _shaded(counts), "money": _shaded(counts * run.utility.costs)})
+        scored = select(run.scored, row.model, row.rule)
+        counts = np.sum([item.counts for item in scored], axis=0)
+        if run.utility.per_example:
+            money = np.zeros(counts.shape)
+            for item in scored:
+                np.add.at(money, (item.choice.numpy(), run.labels.numpy()), run.utility.cost_of(item.utilities))
+        else:
+            money = counts * run.utility.costs
+        tables.append({"row": row, "counts": _shaded(counts), "money": _shaded(money)})
     return tables
 
 

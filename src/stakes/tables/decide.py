@@ -1,6 +1,5 @@
 """``stakes decide``: decisions for a table of any length, block by block."""
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ from stakes.decisions import SETTLE
 from stakes.errors import StakesError, listing
 from stakes.saved_model import SavedModel
 from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
-from stakes.utility import TableUtility
+from stakes.tables.values import utility_of_rows
+from stakes.utility import FormulaUtility, TableUtility
 
 PIECE_ROWS = 4096  # decided at once
 SUFFIXES = {".csv", *PARQUET_SUFFIXES}
@@ -31,13 +31,14 @@ class Decider:
     outcome. ``path`` is a saved model, or the folder of a run. Rows whose decision is clear take fewer draws (see
     `stakes.decide`): the same decisions, sooner, and less exact probabilities where they do not matter. With
     ``settle=1``, all rows take all draws.
+    A frame has the columns that the model was trained on, and those that its costs depend on.
     """
 
     def __init__(self, path: str | os.PathLike[str], settle: float = SETTLE) -> None:
         folder = Path(path)
         in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
         model = SavedModel.load(folder / "model" if in_run else folder)
-        if model.encoder is None or not isinstance(model.utility, TableUtility):
+        if model.encoder is None or not isinstance(model.utility, TableUtility | FormulaUtility):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
         self.model, self.encoder, self.utility, self.settle = model, model.encoder, model.utility, settle
 
@@ -46,20 +47,23 @@ class Decider:
         return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in self.utility.outcomes)]
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
-        x = torch.from_numpy(self.encoder.transform(frame))
+        x, utility = torch.from_numpy(self.encoder.transform(frame)), utility_of_rows(self.utility, frame)
         # Allocated first and filled piece by piece: small results that are kept between large activations
         # fragment the memory, and take three times as much of it.
         choice = np.empty(len(x), dtype=np.int64)
         numbers = np.empty((len(x), len(self.columns) - 1))
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
-            decisions = self.model.decide(x[rows], self.settle)
+            decisions = self.model.decide(x[rows], self.settle, utility.rows(rows))
             choice[rows] = decisions.choice.numpy()
             numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
             numbers[rows, 2:] = decisions.probs.numpy()
-        # Costs may be in millions, or in millionths.
-        places = max(0, DIGITS - math.floor(math.log10(self.utility.magnitude or 1.0)))
-        numbers[:, :2], numbers[:, 2:] = numbers[:, :2].round(places), numbers[:, 2:].round(DIGITS)
+        # Costs may be in millions, or in millionths, also side by side.
+        sizes = np.broadcast_to(np.where(utility.magnitude > 0, utility.magnitude, 1.0), len(x))
+        places = np.maximum(0, DIGITS - np.floor(np.log10(sizes)).astype(int))  # (N,)
+        for digits in np.unique(places):
+            numbers[places == digits, :2] = numbers[places == digits, :2].round(digits)
+        numbers[:, 2:] = numbers[:, 2:].round(DIGITS)
         decided = pd.DataFrame(numbers, columns=self.columns[1:], index=frame.index)
         decided.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
         return decided
@@ -95,7 +99,7 @@ def decide_table(
 
     def decided() -> Iterator[pd.DataFrame]:
         nonlocal count
-        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep), keep):
+        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep, decider.utility.columns), keep):
             yield pd.concat([block[list(keep)], decider(block)], axis=1)
             count += len(block)
             on_rows(len(block))

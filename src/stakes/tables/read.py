@@ -52,17 +52,22 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def iter_table(
-    path: str | os.PathLike[str], encoder: TableEncoder, rows: int = BLOCK_ROWS, keep: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    encoder: TableEncoder,
+    rows: int = BLOCK_ROWS,
+    keep: Sequence[str] = (),
+    numeric: Sequence[str] = (),
 ) -> Iterator[pd.DataFrame]:
-    """Blocks of at most ``rows`` rows with the columns ``encoder`` needs and those named in ``keep``.
+    """Blocks of at most ``rows`` rows with the columns ``encoder`` needs, those of ``keep``, and ``numeric`` ones.
 
-    From a CSV the kept columns are text exactly as written, except those the encoder needs as well.
-    The index counts the rows of the file.
+    From a CSV the kept columns are text exactly as written, except those that are needed as well. The index counts the
+    rows of the file.
     """
     if rows < 1:
         raise StakesError(f"expected blocks of at least 1 row, but got rows={rows}")
     file_path = existing_file(path)
-    wanted = list(dict.fromkeys([*encoder.names, *keep]))
+    dtypes = dict.fromkeys(numeric, "float64") | encoder.dtypes
+    wanted = list(dict.fromkeys([*encoder.names, *keep, *numeric]))
     if file_path.suffix.lower() in PARQUET_SUFFIXES:
         with _parquet_errors(file_path), pq.ParquetFile(file_path) as file:
             raw_names = _parquet_names(file_path, file)
@@ -70,8 +75,7 @@ def iter_table(
         return _parquet_blocks(file_path, {name: raw_names[name] for name in wanted}, rows)
     layout = _csv_layout(file_path)
     _check_columns(file_path, layout.names, wanted)
-    carried = set(keep) - set(encoder.names)
-    return _csv_blocks(layout, encoder.dtypes, carried, wanted, rows)
+    return _csv_blocks(layout, dtypes, set(keep) - set(dtypes), wanted, rows)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 run.json                  what was asked for
 runs/<model>-<seed>/      checkpoint while it trains; then predictions.safetensors, and model/
 model/                    the chosen model
-cases.safetensors         the test rows: outcomes, row numbers, and for each line of results.jsonl the decisions
+cases.safetensors         the test rows: outcomes, row numbers, their costs if they have their own, and for each line
+                          of results.jsonl the decisions
 results.jsonl             the scores of every model, seed and rule
 summary.json              the comparison
 report.html
@@ -23,11 +24,12 @@ from stakes._io.files import read_json, write_json, write_text
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.errors import StakesError
 from stakes.evaluation.comparison import Comparison, Predictions, Scored
-from stakes.utility import TableUtility, Utility
+from stakes.utility import FormulaUtility, TableUtility, Utility
 
 _RESULTS = ("cases.safetensors", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
 _ENTRIES = ("run.json", "runs", "model", *_RESULTS, "report.html")
 _DECISIONS = ("choice", "margin", "utilities")  # (lines of results.jsonl, N)
+_TABLES = "utility_values"  # (N, D, C), where each test row has its own
 _COUNTS = ("rows", "repeated", "features", "versions")
 
 
@@ -38,13 +40,14 @@ class Run:
     settings: Mapping[str, Any]  # of the `TableTask`
     labels: Tensor  # (N,) the outcomes of the test rows
     row_numbers: Tensor  # (N,) where they stand in their file, the first row under the header being 1
-    utility: TableUtility
+    utility: TableUtility  # of the test rows, if each has its own
     rows: Mapping[str, int]  # how many train, validation, test
     repeated: int  # rows that repeat another
     features: int
     versions: Mapping[str, str]  # of the software that trained the models
     scored: tuple[Scored, ...]
     comparison: Comparison
+    formulas: FormulaUtility | None = None  # of costs that depend on the row
 
     @property
     def predictions(self) -> list[Predictions]:
@@ -60,7 +63,12 @@ class Run:
         for key in _DECISIONS:
             tensors[key] = torch.stack([torch.as_tensor(getattr(item, key)) for item in self.scored])
         counts = {key: getattr(self, key) for key in _COUNTS}
-        write_tensors(path / "cases.safetensors", tensors, {**counts, "utility": self.utility.to_dict()})
+        utility = self.utility.to_dict()
+        if self.utility.per_example:  # too many numbers for JSON
+            tensors[_TABLES] = torch.tensor(utility.pop("values"), dtype=torch.float64)
+        formulas = None if self.formulas is None else self.formulas.to_dict()
+        notes = {**counts, "utility": utility, **({"formulas": formulas} if formulas else {})}
+        write_tensors(path / "cases.safetensors", tensors, notes)
         lines = [json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in self.scored]
         write_text(path / "results.jsonl", "".join(f"{line}\n" for line in lines))
         write_json(path / "summary.json", self.comparison.to_dict(self.utility) | {"rows_used": dict(self.rows)})
@@ -78,8 +86,10 @@ class Run:
                 Scored.from_dict(line, predictions[line["model"], line["seed"]], *decisions)
                 for line, *decisions in zip(lines, *(tensors[key] for key in _DECISIONS), strict=True)
             )
-            utility = Utility.from_dict(notes["utility"])
-            if not isinstance(utility, TableUtility):
+            tables = {"values": tensors[_TABLES].numpy()} if _TABLES in tensors else {}
+            utility = Utility.from_dict({**notes["utility"], **tables})
+            formulas = Utility.from_dict(notes["formulas"]) if "formulas" in notes else None
+            if not isinstance(utility, TableUtility) or not isinstance(formulas, FormulaUtility | None):
                 raise TypeError(f"expected a table of utilities, but got a {type(utility).__name__}")
             return cls(
                 settings=read_json(folder.settings_file),
@@ -89,6 +99,7 @@ class Run:
                 **{key: notes[key] for key in _COUNTS},
                 scored=scored,
                 comparison=Comparison.from_dict(read_json(path / "summary.json")),
+                formulas=formulas,
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, StakesError):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from stakes.errors import StakesError, listing
+from stakes.utility import FormulaUtility, TableUtility
 
 FloatArray = npt.NDArray[np.float64]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -51,6 +52,13 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
                 "correct it, or leave it empty if the value is missing"
             )
     return np.array([*parsed, np.nan], dtype=np.float64)[codes]
+
+
+def utility_of_rows(utility: TableUtility | FormulaUtility, frame: pd.DataFrame) -> TableUtility:
+    """The table of each row, from the columns that costs depend on; the one table, if they depend on none."""
+    columns = {name: numbers(frame[name]) if name in utility.columns else frame[name] for name in frame.columns}
+    known = pd.api.types.is_integer_dtype(frame.index.dtype)
+    return utility.for_rows(columns, frame.index + 1 if known else None)
 
 
 def encode_labels(

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,8 @@ from stakes.outcomes import Outcomes
 from stakes.registry import Registry
 
 if TYPE_CHECKING:
-    from stakes.utility.table import Table, TableUtility
+    from stakes.utility.by_row import FormulaUtility
+    from stakes.utility.table import FormulaCells, Table, TableUtility
 
 utilities: Registry["Utility"] = Registry("utility")
 
@@ -36,9 +37,11 @@ class Utility(ABC):
     best: float = 0.0
     scale: float = 1.0
     per_example: bool = False  # whether each example has its own
+    columns: tuple[str, ...] = ()  # of a table, which it depends on: see `for_rows`
 
     # Tables over named outcomes: see `TableUtility` ---------------------------------------------------
 
+    @overload
     @staticmethod
     def from_costs(
         costs: "Table",
@@ -48,18 +51,47 @@ class Utility(ABC):
         unit: str = "",
         best: float = 0.0,
         scale: float = 1.0,
-    ) -> "TableUtility":
-        """From what a decision costs under an outcome, in any unit: ``utility = best - cost / scale``."""
+    ) -> "TableUtility": ...
+
+    @overload
+    @staticmethod
+    def from_costs(
+        costs: "FormulaCells",
+        decisions: Sequence[str] | None = None,
+        outcomes: Sequence[str] | None = None,
+        *,
+        unit: str = "",
+        best: float = 0.0,
+        scale: float = 1.0,
+    ) -> "TableUtility | FormulaUtility": ...
+
+    @staticmethod
+    def from_costs(
+        costs: "Table | FormulaCells",
+        decisions: Sequence[str] | None = None,
+        outcomes: Sequence[str] | None = None,
+        *,
+        unit: str = "",
+        best: float = 0.0,
+        scale: float = 1.0,
+    ) -> "TableUtility | FormulaUtility":
+        """From what a decision costs under an outcome, in any unit: ``utility = best - cost / scale``.
+
+        A cell of a nested mapping may be a formula over columns, ``"=0.45 * amount + 20"``: see `FormulaUtility`.
+        """
+        from stakes.utility.by_row import FormulaUtility, has_formulas
         from stakes.utility.table import TableUtility, with_names
 
         if not scale > 0:
             raise StakesError(f"expected a scale above 0, the cost of one unit of utility, but got {scale}")
+        if has_formulas(costs):
+            return FormulaUtility.from_cells(costs, decisions, outcomes, unit=unit, best=best, scale=scale)
         table, decisions, outcomes = with_names(costs, decisions, outcomes)
         return TableUtility(best - table / scale, decisions, outcomes, unit, best, scale).with_warnings()
 
     @staticmethod
     def from_matrix(
-        values: "Table",
+        values: "Table | FormulaCells",
         decisions: Sequence[str] | None = None,
         outcomes: Sequence[str] | None = None,
         *,
@@ -73,14 +105,23 @@ class Utility(ABC):
         return TableUtility(table, decisions, outcomes, unit, best).with_warnings()
 
     @staticmethod
-    def from_csv(path: str | PathLike[str], *, unit: str | None = None) -> "TableUtility":
-        """From a file in one of the forms of `stakes.utility.csv`; ``unit`` overrides the one it states."""
+    def from_csv(path: str | PathLike[str], *, unit: str | None = None) -> "TableUtility | FormulaUtility":
+        """From a file in one of the forms of `stakes.utility.csv`; ``unit`` overrides the one it states.
+
+        Where cells are formulas over columns, it is a `FormulaUtility`; of formulas for utilities, a cost is what is
+        lost, less than nothing where something is gained.
+        """
+        from stakes.utility.by_row import has_formulas, negated
         from stakes.utility.csv import read_cost_file
 
         try:
             kind, stated_unit, cells = read_cost_file(path)
-            build = Utility.from_costs if kind == "cost" else Utility.from_matrix
-            return build(cells, unit=stated_unit if unit is None else unit)
+            unit = stated_unit if unit is None else unit
+            if kind == "cost":
+                return Utility.from_costs(cells, unit=unit)
+            if has_formulas(cells):
+                return Utility.from_costs(negated(cells), unit=unit)
+            return Utility.from_matrix(cells, unit=unit)
         except StakesError as error:
             raise StakesError(f"{path}: {error}") from None
 
@@ -148,6 +189,10 @@ class Utility(ABC):
 
     def rows(self, index: Any) -> Self:
         """The utility of these examples; itself, if it is one for all examples."""
+        return self
+
+    def for_rows(self, columns: Mapping[str, ArrayLike], numbers: Sequence[int] | None = None) -> Self:
+        """The utility of the rows of a table; itself, if it does not depend on its columns."""
         return self
 
     def require_examples(self, count: int) -> None:  # noqa: B027 (most have none)

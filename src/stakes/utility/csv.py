@@ -8,6 +8,8 @@ decisions, and the numbers for costs)::
     healthy,0,50,100
 
 Long, a line for each cell: the columns ``decision``, ``outcome`` and ``cost [£]`` (or ``utility``).
+
+A cell is a number, or a formula over columns of the data such as ``=0.45 * amount + 20``: see `stakes.utility.formula`.
 """
 
 import csv
@@ -21,13 +23,14 @@ from typing import Literal
 from stakes._io.files import read_csv_rows, write_text
 from stakes.errors import StakesError, listing
 from stakes.utility.checks import refuse_repeats
+from stakes.utility.formula import parse_cell
 
 _QUANTITY = re.compile(
     r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
 )
 _OTHER_SIGN = re.compile(r"utilit|profit|gain|reward|benefit|payoff|revenue", re.IGNORECASE)  # more is better
 
-Cells = dict[str, dict[str, float]]
+Cells = dict[str, dict[str, float | str]]
 
 
 def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"], str, Cells]:
@@ -67,7 +70,7 @@ def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
     for row in body:
         if len(row) != len(outcomes) + 1:
             raise StakesError(f"expected {len(outcomes)} numbers for decision {row[0]!r}, but got {len(row) - 1}")
-        cells[row[0]] = {name: _number(text, row[0], name) for name, text in zip(outcomes, row[1:], strict=True)}
+        cells[row[0]] = {name: _cell(text, row[0], name) for name, text in zip(outcomes, row[1:], strict=True)}
     return kind, unit, cells
 
 
@@ -84,7 +87,7 @@ def _read_long(rows: list[list[str]]) -> tuple[str, str, Cells]:
         decision, outcome = row[header.index("decision")], row[header.index("outcome")]
         if outcome in cells.setdefault(decision, {}):
             raise StakesError(f"decision {decision!r} under outcome {outcome!r} stands twice: again in row {number}")
-        cells[decision][outcome] = _number(row[position], decision, outcome)
+        cells[decision][outcome] = _cell(row[position], decision, outcome)
     return kind, unit, cells
 
 
@@ -94,12 +97,7 @@ def _quantity(heading: str) -> tuple[str, str] | None:
     return (match["kind"].lower(), match["unit"] or "") if match else None
 
 
-def _number(text: str, decision: str, outcome: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        what = f"the text {text!r}" if text else "an empty cell"
-        what += " (write decimals with a point)" if "," in text else ""
-        raise StakesError(
-            f"expected a number for decision {decision!r} under outcome {outcome!r}, but got {what}"
-        ) from None
+def _cell(text: str, decision: str, outcome: str) -> float | str:
+    """A number, or the text of a formula with columns."""
+    formula = parse_cell(text, decision, outcome)
+    return formula.text if formula.columns else formula.constant

@@ -14,8 +14,10 @@ from stakes.errors import StakesError, StakesWarning, listing
 from stakes.outcomes import Outcomes
 from stakes.utility.base import Utility, utilities
 from stakes.utility.checks import refuse_repeats, table_warnings
+from stakes.utility.formula import Formula
 
 Table = ArrayLike | Mapping[str, Mapping[str, float]]
+FormulaCells = Mapping[str, Mapping[str, float | str]]
 Counts = NDArray[np.int64]  # (D, C): how often each decision met each outcome
 
 
@@ -99,8 +101,8 @@ class TableUtility(Utility):
 
     @property
     def span(self) -> float:
-        """The distance from the worst to the best cell; 1 for a constant table, which has none. Of the tables of
-        labels, it is the widest one's.
+        """The distance from the worst to the best cell; 1 for a constant table, which has none. Of several tables, it
+        is the widest one's.
         """
         return float(self._spans.max())
 
@@ -110,13 +112,13 @@ class TableUtility(Utility):
         Decisions do not change, and neither do the costs the table stands for. The logarithm of the
         gain does: the smaller the margin, the harder the worst cell is punished.
 
-        The table of each label is shifted by itself, its margin in proportion to its own span, as if it were alone.
-        The result has no costs (``best`` is NaN): there is no cost of nothing for all labels.
+        Of several tables, each is shifted by itself, its margin in proportion to its own span, as if it were alone.
+        The result has no costs (``best`` is NaN): there is no cost of nothing for all of them.
         """
         if not (margin > 0 and np.isfinite(margin)):
             raise StakesError(f"expected a margin above 0, but got {margin}")
-        if self.per_label:
-            shifts = margin * self._spans / self.span - self.values.min((1, 2))  # (L,)
+        if self.values.ndim == 3:
+            shifts = margin * self._spans / self.span - self.values.min((1, 2))  # (B,) or (L,)
             return replace(self, values=self.values + shifts[:, None, None], best=float("nan"))
         shift = margin - float(self.values.min())
         return replace(self, values=self.values + shift, best=self.best + shift)
@@ -156,12 +158,19 @@ class TableUtility(Utility):
 
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
         choices, outcomes = np.asarray(choice), self._class_numbers(outcome)
-        if self.values.ndim == 2:
-            return self.values[choices, outcomes]  # type: ignore[no-any-return]
-        self.require_axes(choices.shape)
-        axis = 1 if self.per_label else 0
-        tables = np.arange(len(self.values)).reshape([-1 if number == axis else 1 for number in range(choices.ndim)])
-        return self.values[tables, choices, outcomes]  # type: ignore[no-any-return]
+        return self.values[(*self._tables_of(choices.shape), choices, outcomes)]  # type: ignore[no-any-return]
+
+    def regrets(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
+        """``(B, ...)``: how much less each decision was worth than the best one for what happened."""
+        outcomes = self._class_numbers(outcome)
+        best = self.values.max(-2)[(*self._tables_of(outcomes.shape), outcomes)]
+        return best - self.realised(choice, outcomes)  # type: ignore[no-any-return]
+
+    def response_to(self, outcome: Tensor) -> Tensor:
+        """``(B, ...)``: the decision for each outcome, were it known for certain (`best_response`)."""
+        outcomes = self._class_numbers(outcome.cpu())
+        response = self._responses()[(*self._tables_of(outcomes.shape), outcomes)]
+        return torch.as_tensor(response, device=outcome.device)
 
     def mean_utility(self, counts: Counts) -> float:
         """The mean utility of the decisions, from how often each met each outcome (for each label, if they differ)."""
@@ -173,9 +182,9 @@ class TableUtility(Utility):
         return float(oracle) - self.mean_utility(counts)
 
     @property
-    def magnitude(self) -> float:
-        """The largest absolute value of a cell."""
-        return float(np.abs(self.values).max())
+    def magnitude(self) -> NDArray[np.float64]:
+        """The largest absolute value of a cell, ``()``; of each table, ``(B,)`` or ``(L,)``, if there are several."""
+        return np.asarray(np.abs(self.values).max((-2, -1)))
 
     @property
     def costs(self) -> NDArray[np.float64]:
@@ -185,19 +194,15 @@ class TableUtility(Utility):
     @property
     def best_response(self) -> NDArray[np.int64]:
         """(C,), or (L, C), the decision for an outcome known for certain: the one of its name, else the best one."""
-        best: NDArray[np.int64] = self._one_table("best_response").values.argmax(-2)
-        for column, name in enumerate(self.outcomes):
-            if name in self.decisions:
-                best[..., column] = self.decisions.index(name)
-        return best
+        return self._one_table("best_response")._responses()
 
     @property
     def class_weights(self) -> NDArray[np.float64]:
         """(C,), or (L, C) for labels, what a mistake about each outcome costs: the mean regret of its column (Ting
-        2002), scaled to mean 1.
+        2002), over all examples if each has its own table, scaled to mean 1.
         """
-        table = self.values.mean(0) if self.per_example else self.values
-        regret = (table.max(-2, keepdims=True) - table).mean(-2)
+        regret = (self.values.max(-2, keepdims=True) - self.values).mean(-2)
+        regret = regret.mean(0) if self.per_example else regret
         return regret / regret.mean() if regret.any() else np.ones_like(regret)
 
     def warnings(self) -> list[str]:
@@ -231,13 +236,7 @@ class TableUtility(Utility):
         """Any table over the same decisions and outcomes (the values, the costs, counts) as text."""
         if table.ndim != 2:
             return f"{table.shape[0]} tables of {table.shape[1]} decisions x {table.shape[2]} outcomes"
-        body = [["", *self.outcomes]]
-        body += [[name, *(f"{cell:.6g}" for cell in row)] for name, row in zip(self.decisions, table, strict=True)]
-        widths = [max(map(len, column)) for column in zip(*body, strict=True)]
-        lines = [
-            [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in body
-        ]
-        return "\n".join("  ".join(cells).rstrip() for cells in lines)
+        return aligned([[f"{cell:.6g}" for cell in row] for row in table], self.decisions, self.outcomes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_tensors": {}}  # what was cast for a device is no part of the table
@@ -289,9 +288,25 @@ class TableUtility(Utility):
 
     @property
     def _spans(self) -> NDArray[np.float64]:
-        """Of each table of labels, or of all there is."""
-        spans = np.atleast_1d(np.ptp(self.values, axis=(1, 2) if self.per_label else None))
+        """Of each table."""
+        spans = np.ptp(self.values.reshape(-1, len(self.decisions) * len(self.outcomes)), axis=1)
         return np.where(spans > 0, spans, 1.0)
+
+    def _responses(self) -> NDArray[np.int64]:
+        """``(C,)``, or ``(B, C)`` or ``(L, C)`` for several tables."""
+        best: NDArray[np.int64] = self.values.argmax(-2)
+        for column, name in enumerate(self.outcomes):
+            if name in self.decisions:
+                best[..., column] = self.decisions.index(name)
+        return best
+
+    def _tables_of(self, shape: Sequence[int]) -> tuple[NDArray[np.int64], ...]:
+        """The index of the tables of ``(B, ...)`` decisions, in a shape that broadcasts; none if there is one table."""
+        if self.values.ndim == 2:
+            return ()
+        self.require_axes(shape)
+        axis = 1 if self.per_label else 0
+        return (np.arange(len(self.values)).reshape([-1 if number == axis else 1 for number in range(len(shape))]),)
 
     def _class_numbers(self, outcome: Tensor | ArrayLike) -> NDArray[np.int64]:
         """Outcomes as numbers of the columns; 0.0 and 1.0 will do."""
@@ -320,6 +335,14 @@ class TableUtility(Utility):
         return table.reshape(*leading, *[1] * (axes - len(leading)), *table.shape[1:])
 
 
+def aligned(cells: Sequence[Sequence[str]], decisions: Sequence[str], outcomes: Sequence[str]) -> str:
+    """Cells as text, with the names of the decisions before and of the outcomes above them."""
+    body = [["", *outcomes], *([name, *row] for name, row in zip(decisions, cells, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*body, strict=True)]
+    lines = [[row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in body]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
 def entry_by_label(row: Tensor, numbers: Tensor) -> Tensor:
     """``row[numbers]`` of a row ``(C,)``; of rows ``(L, C)``, numbers ``(B, L, ...)`` have the row of their label."""
     if row.ndim == 1:
@@ -337,18 +360,12 @@ def _index(name: str, names: Sequence[str], kind: str) -> int:
 
 
 def with_names(
-    table: Table, decisions: Sequence[str] | None, outcomes: Sequence[str] | None
+    table: Table | FormulaCells, decisions: Sequence[str] | None, outcomes: Sequence[str] | None
 ) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:
     """A table as an array, with names: those given, those of a nested mapping, or 0, 1, 2, ..."""
     if isinstance(table, Mapping):
-        rows = list(table) if decisions is None else list(decisions)
-        columns = (
-            list(dict.fromkeys(key for row in table.values() for key in row)) if outcomes is None else list(outcomes)
-        )
-        absent = [(row, column) for row in rows for column in columns if column not in table.get(row, {})]
-        if absent:
-            raise StakesError(f"expected a value for every cell, but {listing(absent)} (decision, outcome) is missing")
-        table, decisions, outcomes = [[table[row][column] for column in columns] for row in rows], rows, columns
+        cells, decisions, outcomes = named_cells(table, decisions, outcomes)
+        table = [[_number(cell) for cell in row] for row in cells]
     try:
         array = np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -360,3 +377,23 @@ def with_names(
         decisions = [str(row) if square else f"decision {row}" for row in range(array.shape[-2])]
     outcomes = [str(column) for column in range(array.shape[-1])] if outcomes is None else outcomes
     return array, tuple(decisions), tuple(outcomes)
+
+
+def _number(cell: Any) -> Any:
+    """A cell whose text is a number, or a formula that comes to one; others as they are."""
+    formula = Formula.parse(cell) if isinstance(cell, str) else None
+    if formula is not None and formula.columns:
+        raise StakesError(f"expected numbers, but got the formula {cell!r}: for costs by row, use Utility.from_costs")
+    return cell if formula is None else formula.constant
+
+
+def named_cells(
+    table: Mapping[str, Mapping[str, Any]], decisions: Sequence[str] | None, outcomes: Sequence[str] | None
+) -> tuple[list[list[Any]], list[str], list[str]]:
+    """The cells of a nested mapping in the order of the names: those given, or its own."""
+    rows = list(table) if decisions is None else list(decisions)
+    columns = list(dict.fromkeys(key for row in table.values() for key in row)) if outcomes is None else list(outcomes)
+    absent = [(row, column) for row in rows for column in columns if column not in table.get(row, {})]
+    if absent:
+        raise StakesError(f"expected a value for every cell, but {listing(absent)} (decision, outcome) is missing")
+    return [[table[row][column] for column in columns] for row in rows], rows, columns
