@@ -1,14 +1,14 @@
 """A scikit-learn classifier that decides by a utility."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -16,18 +16,20 @@ from stakes import seeds
 from stakes._io.parallel import one_thread
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError, listing
-from stakes.outcomes import Predictive
-from stakes.posteriors import Ensemble, MCDropout, MeanField
+from stakes.features import Features
+from stakes.outcomes import Predictive, Predictor
 from stakes.predictors import SampledPosterior
-from stakes.tables.models import FAMILY, Noise, Problem, Recipe, model
-from stakes.tables.split import split
+from stakes.tables.mix import train_mix
+from stakes.tables.models import require_compared
+from stakes.tables.problem import FAMILIES, Noise, Problem, Recipe
+from stakes.tables.split import Fold, folds
 from stakes.tables.values import as_text, encode_labels
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility, Utility
 
-_ANY_PRECISION = (MCDropout, Ensemble, MeanField)  # their draws follow the weights; a user's family may not
-SMALLEST_SPLIT = 40  # with fewer rows all are trained on, and the last epoch is kept
+FOLLOWS_WEIGHTS = ("dropout", "ensemble", "mean_field", "batch_ensemble")  # draws of a user's family may not
+FEWEST_ROWS = 40  # with fewer, all are trained on, and the last epoch is kept
 
 
 class DecisionClassifier(ClassifierMixin, BaseEstimator):
@@ -42,28 +44,35 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
     ----------
     utility : what each decision is worth under each outcome; outcomes are the classes by name. None: every
         right decision is worth 1, and `score` is the accuracy.
-    model : "standard", "weighted", "calibrated", "noise", "noise+calibrated" or "boosting", which uses none of the
-        parameters below but `validation_fraction` and `random_state`.
-    posterior : "dropout", "ensemble", "mean_field" or the name of your own registered family; with settings,
-        {"family": name, ...}.
-    hidden, dropout : the network. Inputs are standardised. The members of an ensemble have no dropout.
+    model : "blend" of logistic regression, a random forest, boosted trees and a calibrated network, weighted by rows
+        that they did not train on; or one of these, "logistic", "forest", "boosting", "calibrated", or of the networks
+        "standard", "weighted", "noise", "noise+calibrated"; or "constant", which decides alike for all rows.
+    folds : a model is trained once for each, stopped early on the rows of the fold, and its parts are averaged.
+    network : "tabm" or "mlp". Inputs are standardised.
+    posterior : of an MLP "dropout", "ensemble", "mean_field", "laplace" or the name of your own registered family; with
+        settings, {"family": name, ...}. None: "dropout" for an MLP, "batch_ensemble" for a TabM.
+    tabm : settings of a TabM, such as {"members": 8, "width": 64}.
+    hidden, dropout : of an MLP. The members of an ensemble have no dropout.
     label_noise : the share of labels that are as if drawn at random, or "learnt", for the two noise models.
-    epochs, batch_size, learning_rate, patience : training, stopped early on `validation_fraction` of the rows.
+    epochs, batch_size, learning_rate, patience : training of networks.
     samples : draws from the posterior at prediction.
     random_state : an integer gives the same model every time.
 
     Attributes
     ----------
     classes_, n_features_in_, utility_, predictor_
-    details_ : what training came to, such as the number of epochs.
+    details_ : what training came to, such as the weights of a blend.
     """
 
     def __init__(
         self,
         utility: TableUtility | None = None,
         *,
-        model: str = "calibrated",
-        posterior: str | Mapping[str, Any] = FAMILY,
+        model: str = "blend",
+        folds: int = 5,
+        network: Literal["tabm", "mlp"] = Recipe.network,
+        posterior: str | Mapping[str, Any] | None = None,
+        tabm: Mapping[str, Any] | None = None,
         hidden: tuple[int, ...] = Recipe.hidden,
         dropout: float = Recipe.dropout,
         label_noise: Noise = Recipe.noise,
@@ -71,13 +80,15 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         batch_size: int | None = Training.batch_size,
         learning_rate: float = Training.learning_rate,
         patience: int | None = Training.patience,
-        validation_fraction: float = 0.2,
         samples: int = Recipe.samples,
         random_state: Any = None,
     ) -> None:
         self.utility = utility
         self.model = model
+        self.folds = folds
+        self.network = network
         self.posterior = posterior
+        self.tabm = tabm
         self.hidden = hidden
         self.dropout = dropout
         self.label_noise = label_noise
@@ -85,16 +96,17 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.patience = patience
-        self.validation_fraction = validation_fraction
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Any = None, groups: Any = None) -> Self:
         """Train on rows X with classes y; a row with the weight 0 is left out.
 
         ``costs``, where each row has its own: ``(N, decisions, outcomes)``, in the order of `utility`, or of the
         classes without one; or a utility with a table for each row, such as `FormulaUtility.for_rows` makes.
+        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold.
         """
+        require_compared(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -112,12 +124,13 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         labels = self._columns[np.searchsorted(self.classes_, y[used])]
         self._costs_by_row = costs is not None
         utility = self._utility_of(costs, len(X)).rows(used)
-        problem = self._problem(self._tensor(X[used]).float(), labels, weights[used], utility)
+        even = bool(np.ptp(weights[used]) == 0)
+        scaled = None if even else torch.from_numpy(weights[used] / weights[used].mean()).float()
+        examples = TensorExamples(self._tensor(X[used]).float(), torch.from_numpy(labels), scaled)
+        own_groups = np.arange(len(labels)) if groups is None else column_or_1d(groups)[used]
+        problem = Problem(examples, self._folds(labels, own_groups), utility, Features(X.shape[1]))
         with one_thread():
-            predictor, self.details_ = model(self.model).train(problem, self._recipe(), self._seed)
-        if isinstance(predictor, SampledPosterior) and isinstance(predictor.posterior, _ANY_PRECISION):
-            predictor = predictor.double()
-        self.predictor_ = predictor
+            self.predictor_, self.details_ = train_mix(self.model, problem, self._recipe(), self._seed, _in_double)
         return self
 
     def decide(self, X: Any, costs: Any = None) -> Decisions:
@@ -177,21 +190,32 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         return tables
 
     def _recipe(self) -> Recipe:
-        training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience)
-        posterior = {"family": self.posterior} if isinstance(self.posterior, str) else self.posterior
-        return Recipe(tuple(self.hidden), self.dropout, posterior, training, self.samples, self.label_noise)
+        training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience, select="nll")
+        posterior = FAMILIES[self.network] if self.posterior is None else self.posterior
+        return Recipe(
+            network=self.network,
+            tabm=self.tabm or {},
+            hidden=tuple(self.hidden),
+            dropout=self.dropout,
+            posterior={"family": posterior} if isinstance(posterior, str) else posterior,
+            training=training,
+            samples=self.samples,
+            noise=self.label_noise,
+        )
 
     def _tensor(self, X: Any) -> torch.Tensor:
         return torch.from_numpy(self._scaler.transform(X))
 
-    def _problem(
-        self, x: torch.Tensor, labels: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], utility: TableUtility
-    ) -> Problem:
-        even = bool(np.ptp(weights) == 0)
-        scaled = None if even else torch.from_numpy(weights / weights.mean()).float()
-        everything = TensorExamples(x, torch.from_numpy(labels), scaled)
-        if len(x) < SMALLEST_SPLIT:
-            return Problem(everything, None, utility)
-        kept, held = split(labels, np.arange(len(labels)), self.validation_fraction, seeds.derive(self._seed, "split"))
-        parts = (everything.subset(torch.from_numpy(part)) for part in (kept, held))
-        return Problem(*parts, utility.rows(kept), utility.rows(held))
+    def _folds(self, labels: np.ndarray[Any, Any], groups: np.ndarray[Any, Any]) -> tuple[Fold, ...]:
+        """As many as there are groups of rows for; of few rows, one that holds none out."""
+        rows = np.arange(len(labels))
+        if len(labels) < FEWEST_ROWS:
+            return (Fold(rows, rows[:0]),)
+        return folds(labels, groups, self.folds, seeds.derive(self._seed, "folds"))
+
+
+def _in_double(predictor: Predictor) -> Predictor:
+    """In double precision, where that can be had: then a row's prediction does not depend on the rows beside it."""
+    if isinstance(predictor, SampledPosterior) and predictor.posterior.spec()["family"] in FOLLOWS_WEIGHTS:
+        return predictor.double()
+    return predictor

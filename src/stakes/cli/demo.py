@@ -7,7 +7,7 @@ import pandas as pd
 
 from stakes._io.files import write_text
 from stakes.paper.diagnosis import data as diagnosis
-from stakes.tables.models import MODELS, Recipe
+from stakes.tables.problem import Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 from stakes.training.config import Training
 
@@ -33,8 +33,10 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int) -> TableTask:
         test=folder / "test.csv",
         target=TARGET,
         costs=folder / "costs.csv",
-        models=tuple(known.name for known in MODELS),
+        models=("standard", "weighted", "calibrated", "noise", "noise+calibrated", "boosting"),
         recipe=Recipe(
+            network="mlp",
+            posterior={"family": "dropout"},
             hidden=(20,),
             dropout=0.2,
             training=Training(EPOCHS, batch_size=50, patience=EPOCHS, checkpoint_seconds=CHECKPOINT_SECONDS),

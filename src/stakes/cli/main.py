@@ -1,7 +1,9 @@
 """The command line: parse, call, print."""
 
+import os
 import sys
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +16,8 @@ from stakes.cli.reproduce import reproduce_app
 from stakes.decisions import SETTLE
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
-from stakes.tables.models import MODELS, Recipe, model_names
+from stakes.tables.models import COMPARED, compared_names
+from stakes.tables.problem import FAMILIES, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
@@ -33,6 +36,7 @@ _data, _models, _fitting, _run = (
 )
 _RECIPE = Recipe()  # the defaults
 _TRAINING = _RECIPE.training
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
 
 Names = list[str] | None
@@ -80,10 +84,28 @@ def fit(
     target: Annotated[str, typer.Option(help="The column of DATA with the outcome.")],
     costs: Annotated[Path, typer.Option(help="What each decision costs under each outcome: see `stakes costs new`.")],
     out: Out,
-    test: Annotated[str, _data(help="The share of rows to test on, or a file of test rows.")] = str(TableTask.test),
-    validation: Annotated[
-        float, _data(help="The share of the other rows to choose epoch and model by.")
-    ] = TableTask.validation,
+    test: Annotated[
+        str | None,
+        _data(
+            help="What to test on: a share of the rows, a file of other rows, or cv: every row once, by models that "
+            "did not see it.",
+            show_default="cv below 1,000 rows, else 0.2",
+        ),
+    ] = None,
+    folds: Annotated[
+        int | None,
+        _data(
+            help="Parts of the other rows: a model is trained once for each, stopped early on it, and averaged.",
+            min=2,
+            show_default="5; 3 from 20,000 rows on",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None, _data(metavar="NAME", help="A column whose rows belong together, such as a patient's: never split.")
+    ] = None,
+    time: Annotated[
+        str | None, _data(metavar="NAME", help="A column of dates or numbers: the latest rows are tested on.")
+    ] = None,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
     categorical: Annotated[
         Names, _data(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.")
@@ -93,19 +115,26 @@ def fit(
     models: Annotated[
         str,
         _models(
-            help=f"What to compare, of: {', '.join(known.name for known in MODELS)}.",
-            show_default="all; the noise models only with --label-noise",
+            help=f"What to compare, of: {', '.join(COMPARED)}.",
+            show_default="all but weighted; with --label-noise the noise models, and no blend",
         ),
     ] = "",
-    posterior: Annotated[str, _models(help="dropout, ensemble, mean_field or laplace.")] = _RECIPE.posterior["family"],
+    network: Annotated[str, _models(help="tabm or mlp.")] = _RECIPE.network,
+    posterior: Annotated[
+        str | None,
+        _models(
+            help="Of an MLP: dropout, ensemble, mean_field or laplace.",
+            show_default="dropout; a TabM is an ensemble itself",
+        ),
+    ] = None,
     members: Annotated[int, _models(help="Networks in an ensemble.", min=2)] = DEFAULT_MEMBERS,
     samples: Annotated[int, _models(help="Draws from the posterior for each prediction.", min=1)] = _RECIPE.samples,
     label_noise: Annotated[
         str, _models(help="The share of labels that are as if drawn at random: none, a rate such as 0.1, or learnt.")
     ] = "none",
-    hidden: Annotated[str, _models(help="Sizes of the hidden layers.")] = ",".join(map(str, _RECIPE.hidden)),
+    hidden: Annotated[str, _models(help="Sizes of the hidden layers of an MLP.")] = ",".join(map(str, _RECIPE.hidden)),
     dropout: Annotated[
-        float, _models(help="Dropout rate, from 0 up to 1; an ensemble and laplace have none.")
+        float, _models(help="Dropout rate of an MLP, from 0 up to 1; an ensemble and laplace have none.")
     ] = _RECIPE.dropout,
     epochs: Annotated[int, _fitting(help="Most passes over the rows.", min=1)] = _TRAINING.epochs,
     patience: Annotated[
@@ -117,25 +146,30 @@ def fit(
     learning_rate: Annotated[float, _fitting(help="Adam's learning rate.")] = _TRAINING.learning_rate,
     seeds: Annotated[int, _run(help="Repetitions of every model, to see how results vary.", min=1)] = TableTask.seeds,
     seed: Annotated[int, _run(help="Where all randomness starts.", min=0, max=_MOST_SEED)] = TableTask.seed,
-    workers: Workers = 1,
+    workers: Workers = CORES,
     resume: Resume = False,
     force: Force = False,
 ) -> None:
     """Train the alternatives on a table, compare what their decisions cost, and keep the best model.
 
-    standard learns as if all mistakes were alike, weighted gives costly classes more weight, calibrated
-    learns for the decisions themselves; noise and noise+calibrated also allow for wrong labels; boosting is
-    gradient boosting of decision trees. Each is tested deciding by the highest probability and by the costs.
+    constant decides alike for everybody: what can be had without a model. logistic, forest and boosting are scikit-learn's
+    logistic regression, random forest and boosted trees. standard is a neural network, calibrated one that learns for the
+    decisions themselves, if that pays; weighted gives costly outcomes more weight; noise and noise+calibrated allow for wrong
+    labels. The blend, the default choice, weighs these by rows that they did not train on.
     """
     from stakes.tables import task as arguments
     from stakes.training.config import Training
 
     noise = arguments.label_noise(label_noise)
-    training = Training(epochs, batch_size, learning_rate, patience=patience, checkpoint_seconds=CHECKPOINT_SECONDS)
+    training = Training(
+        epochs, batch_size, learning_rate, patience=patience, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
+    )
+    family = posterior or FAMILIES[arguments.network(network)]
     recipe = Recipe(
+        network=arguments.network(network),
         hidden=arguments.sizes(hidden),
         dropout=dropout,
-        posterior={"family": posterior} | ({"members": members} if posterior == "ensemble" else {}),
+        posterior={"family": family} | ({"members": members} if family == "ensemble" else {}),
         training=training,
         samples=samples,
         noise=noise,
@@ -145,12 +179,14 @@ def fit(
         target=target,
         costs=costs,
         test=arguments.share_or_file(test),
-        validation=validation,
+        folds=folds,
+        group=group,
+        time=time,
         drop=tuple(arguments.split(*(drop or []))),
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
         unit=unit,
-        models=tuple(arguments.split(models)) or model_names(noise),
+        models=tuple(arguments.split(models)) or compared_names(noise),
         recipe=recipe,
         seeds=seeds,
         seed=seed,
@@ -238,20 +274,24 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
     from rich.console import Console
 
     from stakes.cli.terminal import fits_progress, print_comparison
+    from stakes.report import words
     from stakes.report.page import write_page
-    from stakes.tables.fit import PreparedTable, fit_table
+    from stakes.tables.fit import Fit, fit_table
+    from stakes.tables.prepare import PreparedTable
     from stakes.tables.run import RunFolder
 
     folder = RunFolder(out)
 
-    def describe(prepared: PreparedTable) -> None:
-        counts = ", ".join(f"{count} {part}" for part, count in prepared.rows.items())
-        copies = f"; {prepared.repeated} repeat another row, and stay on its side" if prepared.repeated else ""
-        typer.echo(f"{task.data}: {counts} rows{copies}; {prepared.encoder.width} features", err=True)
+    with fits_progress(task.recipe.training.epochs) as progress:
 
-    with fits_progress(task) as on_progress:
+        def on_prepared(prepared: PreparedTable, fits: Sequence[Fit]) -> None:
+            copies = f"; {prepared.repeated:,} repeat another row, and stay on its side" if prepared.repeated else ""
+            width = prepared.divisions[-1].encoder.width
+            typer.echo(f"{task.data}: {words.divided(prepared.rows)}{copies}; {width} features", err=True)
+            progress.plan(fits)
+
         run = fit_table(
-            task, folder, resume=resume, force=force, workers=workers, on_prepared=describe, on_progress=on_progress
+            task, folder, resume=resume, force=force, workers=workers, on_prepared=on_prepared, on_progress=progress
         )
     write_page(run, folder.page)
     print_comparison(run.comparison, run.utility, Console())

@@ -1,7 +1,9 @@
 """What the terminal shows: a comparison on stdout; progress on stderr, as bars on a terminal, else as lines."""
 
+import math
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,9 +13,19 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeElapsedColumn
 from rich.table import Table
 
 from stakes.evaluation.comparison import Comparison
-from stakes.report.words import RULE_NAMES, VERDICTS, Verdict, bracketed, interval, number, verdict
-from stakes.tables.fit import Event, Listener
-from stakes.tables.task import Fit, TableTask
+from stakes.report.words import (
+    RULE_NAMES,
+    VERDICTS,
+    Verdict,
+    bracketed,
+    chosen_because,
+    cost_difference,
+    cost_interval,
+    interval,
+    verdict,
+)
+from stakes.tables.fit import Event, Fit
+from stakes.tables.prepare import ALL
 from stakes.training.config import Epoch
 from stakes.utility import Utility
 
@@ -26,33 +38,55 @@ def progress_bars(*columns: ProgressColumn | str) -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
-@contextmanager
-def fits_progress(task: TableTask) -> Iterator[Listener]:
-    """A bar for all fits and one for each that runs, above them a line for each finished one."""
-    status = "{task.fields[status]}"
-    progress = progress_bars("{task.description}", BarColumn(), status, TimeElapsedColumn())
-    count = len(task.fits())
-    total = progress.add_task("fits", total=count, status=f"0/{count}")
-    bars: dict[Fit, Any] = {}
+class FitsProgress:
+    """A bar for all fits and one for each that runs; a line for each finished one, with an estimate of what is left."""
 
-    def listener(fit: Fit, event: Event) -> None:
-        progress.start()  # not before there is something to show: until then others write to stderr
-        name = f"  {fit.model}, seed {fit.seed}"
+    def __init__(self, epochs: int) -> None:
+        self._bars = progress_bars("{task.description}", BarColumn(), "{task.fields[status]}", TimeElapsedColumn())
+        self._epochs, self._running = epochs, dict[Fit, Any]()
+        self._total = self._bars.add_task("fits", status="")
+        self._planned = self._done = self._started = 0.0
+
+    def plan(self, fits: Sequence[Fit]) -> None:
+        self._planned, self._started = sum(fit.effort for fit in fits), time.monotonic()
+        self._bars.update(self._total, total=self._planned)
+
+    def __call__(self, fit: Fit, event: Event) -> None:
+        self._bars.start()  # not before there is something to show: until then others write to stderr
+        folds = f"fold {fit.folds[0] + 1}" if len(fit.folds) == 1 else f"{len(fit.folds)} folds"
+        division = "" if fit.division == ALL else f", test part {fit.division}"
+        name = f"  {fit.model}, {folds}{division}, seed {fit.seed}"
         if event == "started":  # a model that reports no epochs keeps a bar without an end
-            bars[fit] = progress.add_task(name, total=None, status="")
+            self._running[fit] = self._bars.add_task(name, total=None, status="")
         elif isinstance(event, Epoch):
-            status = f"epoch {event.number}" + ("" if event.utility is None else f", utility {event.utility:.4g}")
-            epochs = task.recipe.training.epochs
-            progress.update(bars[fit], total=epochs, completed=event.number, status=status)
+            status = f"epoch {event.number}" + ("" if event.nll is None else f", log-loss {event.nll:.4g}")
+            self._bars.update(self._running[fit], total=self._epochs, completed=event.number, status=status)
         else:
-            if fit in bars:
-                progress.remove_task(bars.pop(fit))
-            progress.console.print(f"{name}: {_WORDS[event]}", highlight=False, soft_wrap=True)
-            progress.advance(total)
-            progress.update(total, status=f"{progress.tasks[0].completed:.0f}/{count}")
+            if fit in self._running:
+                self._bars.remove_task(self._running.pop(fit))
+            if event == "found":
+                self._planned -= fit.effort
+            else:
+                self._done += fit.effort
+            self._bars.update(self._total, total=self._planned, completed=self._done, status=self._left())
+            self._bars.console.print(f"{name}: {_WORDS[event]}{self._left()}", highlight=False, soft_wrap=True)
 
+    def _left(self) -> str:
+        """An estimate, from the efforts of the fits that are done and those that are not."""
+        if not self._done or self._done >= self._planned:
+            return ""
+        seconds = (time.monotonic() - self._started) * (self._planned - self._done) / self._done
+        return f", about {seconds / 60:.0f} min left" if seconds > 90 else f", about {math.ceil(seconds)} s left"
+
+    def stop(self) -> None:
+        self._bars.stop()
+
+
+@contextmanager
+def fits_progress(epochs: int) -> Iterator[FitsProgress]:
+    progress = FitsProgress(epochs)
     try:
-        yield listener
+        yield progress
     finally:
         progress.stop()
 
@@ -64,22 +98,34 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for heading in ("model", "decides by"):
         table.add_column(heading)
-    unit, against = escape(bracketed(utility)), f"against {comparison.reference} (95 %)"
-    for heading in ("utility (95 %)", f"cost{unit}", "accuracy", "NLL", "ECE", against):
+    unit = escape(bracketed(utility))
+    headings = (
+        f"cost{unit} (95 %)",
+        f"against {comparison.reference} (95 %)",
+        "against the best other (95 %)",
+        "log-loss",
+    )
+    for heading in headings:
         table.add_column(heading, justify="right", overflow="fold")
     for row in comparison.rows:
+        if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
+            continue
         table.add_row(
             row.model,
             RULE_NAMES[row.rule],
-            interval(row.utility),
-            number(row.cost),
-            *(f"{value:.3f}" for value in (row.accuracy, row.nll, row.ece)),
-            "" if row.difference is None else interval(row.difference, sign=True),
+            interval(cost_interval(row.utility, utility)),
+            *(
+                "" if each is None else interval(cost_difference(each, utility), sign=True)
+                for each in (row.difference, row.lead)
+            ),
+            f"{row.nll:.3f}",
             style="bold" if comparison.is_chosen(row) else "",
         )
     console.print(table)
-    chosen = f"[bold]{comparison.chosen}[/bold], deciding by {RULE_NAMES['optimal']}"
-    console.print(f"\nChosen: {chosen}, {escape(comparison.why)}.", soft_wrap=True)
+    console.print(
+        f"\nChosen: [bold]{comparison.chosen}[/bold], deciding by {RULE_NAMES['optimal']}: {chosen_because(comparison, utility)}.",
+        soft_wrap=True,
+    )
     console.print(verdicts(comparison), soft_wrap=True)
 
 

@@ -1,7 +1,7 @@
 """Comparison: the decisions of every model scored once, then side by side on the same test examples, with intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -118,21 +118,27 @@ class Row:
     ece: float
     seeds: int
     difference: Interval | None  # paired, to the reference row; None for the reference itself
+    rival: str | None  # the best of the other models, by their test utilities with optimal decisions
+    lead: Interval | None  # paired, over that
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; an interval has three entries: its mean by its own name, _low and _high."""
         flat: dict[str, Any] = {}
         for name, value in vars(self).items():
-            is_interval = name in ("utility", "difference")
+            is_interval = name in _INTERVALS
             flat |= dict(zip(_entries(name), value or [None] * 3, strict=True)) if is_interval else {name: value}
         return flat
 
     @classmethod
     def from_dict(cls, flat: Mapping[str, Any]) -> "Row":
         plain = {field.name: flat[field.name] for field in fields(cls)}
-        for name in ("utility", *(["difference"] if plain["difference"] is not None else [])):
-            plain[name] = Interval(*(float(flat[key]) for key in _entries(name)))
+        for name in _INTERVALS:
+            if plain[name] is not None:
+                plain[name] = Interval(*(float(flat[key]) for key in _entries(name)))
         return cls(**plain)
+
+
+_INTERVALS = ("utility", "difference", "lead")
 
 
 def _entries(name: str) -> tuple[str, str, str]:
@@ -140,13 +146,26 @@ def _entries(name: str) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The model that is chosen, without the test rows, and how sure that is."""
+
+    model: str
+    why: str
+    rival: str | None = None  # the best of the others, by the rows that it was chosen on
+    lead: Interval | None = None  # by how much the decisions of the chosen model were worth more on these rows
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """All rows, which model was chosen, and why."""
+    """All rows, and which model was chosen."""
 
     rows: tuple[Row, ...]
     reference: str  # the model of the paired differences, with optimal decisions
-    chosen: str
-    why: str
+    choice: Choice
+
+    @property
+    def chosen(self) -> str:
+        return self.choice.model
 
     @property
     def models(self) -> list[str]:
@@ -161,7 +180,7 @@ class Comparison:
             "outcomes": list(utility.outcomes),
             "decisions": list(utility.decisions),
             "chosen": self.chosen,
-            "why": self.why,
+            "choice": asdict(self.choice),
             "reference": {"model": self.reference, "rule": "optimal"},
             "rows": [row.to_dict() for row in self.rows],
         }
@@ -169,26 +188,31 @@ class Comparison:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Comparison":
         rows = tuple(Row.from_dict(row) for row in fields["rows"])
-        return cls(rows, fields["reference"]["model"], fields["chosen"], fields["why"])
+        choice = dict(fields["choice"])
+        lead = None if choice["lead"] is None else Interval(*choice["lead"])
+        return cls(rows, fields["reference"]["model"], Choice(**choice | {"lead": lead}))
 
     def row(self, model: str, rule: Rule) -> Row:
         return next(row for row in self.rows if (row.model, row.rule) == (model, rule))
 
 
-def compare(scored: Sequence[Scored], seed: int) -> Comparison:
-    """Intervals over test examples (and seeds), and paired differences to the reference with optimal decisions."""
+def compare(scored: Sequence[Scored], choice: Choice, seed: int) -> Comparison:
+    """Intervals over test examples (and seeds); paired differences to the constant, and to the best other model."""
     models = list(dict.fromkeys(item.model for item in scored))
-    reference = "standard" if "standard" in models else models[0]
+    reference = "constant" if "constant" in models else models[0]
+    means = {model: np.mean([item.utilities.mean() for item in select(scored, model, "optimal")]) for model in models}
     rows = []
     for model, rule in ((model, rule) for model in models for rule in RULES):
         group = select(scored, model, rule)
         mean = {key: float(np.mean([item.scores[key] for item in group])) for key in _AVERAGED}
-        is_reference = (model, rule) == (reference, "optimal")
-        difference = None if is_reference else advantage(scored, (model, rule), (reference, "optimal"), seed)
+        rival = max((other for other in models if other != model), key=lambda other: means[other], default=None)
+        difference, lead = (
+            None if other in (None, (model, rule)) else advantage(scored, (model, rule), other, seed)
+            for other in ((reference, "optimal"), None if rival is None else (rival, "optimal"))
+        )
         interval = metrics.bootstrap([item.utilities for item in group], seed=seed)
-        rows.append(Row(model, rule, interval, seeds=len(group), difference=difference, **mean))
-    chosen, why = _choose([item.predictions for item in scored if item.rule == "optimal"])
-    return Comparison(tuple(rows), reference, chosen, why)
+        rows.append(Row(model, rule, interval, seeds=len(group), difference=difference, rival=rival, lead=lead, **mean))
+    return Comparison(tuple(rows), reference, choice)
 
 
 def advantage(scored: Sequence[Scored], ours: tuple[str, Rule], theirs: tuple[str, Rule], seed: int) -> Interval:
@@ -201,17 +225,3 @@ def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:
     """The predictions of the model's seed with the highest validation utility; the first, where there is none."""
     candidates = [item for item in predictions if item.model == model]
     return max(candidates, key=lambda item: -np.inf if item.validation_utility is None else item.validation_utility)
-
-
-def _choose(predictions: Sequence[Predictions]) -> tuple[str, str]:
-    """By mean validation utility over seeds; a tie goes to the model named first."""
-    means = {}
-    for model in dict.fromkeys(item.model for item in predictions):
-        values = [item.validation_utility for item in predictions if item.model == model]
-        if None not in values:
-            means[model] = float(np.array(values, dtype=np.float64).mean())
-    if not means:
-        return predictions[0].model, "there was no validation set to choose on, so the first model was taken"
-    chosen = max(means, key=lambda model: means[model])
-    listed = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
-    return chosen, f"highest mean utility on the validation rows ({listed}); the test rows had no part in it"

@@ -1,7 +1,6 @@
 """What the experiments share: the two protocols, training for many seeds, label noise, the rows of a model."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from stakes.errors import StakesError, listing
 from stakes.evaluation.comparison import Predictions, score
 from stakes.features import Features
 from stakes.inputs import require_tensor
-from stakes.objectives import LossCalibrated, Weighted
+from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.paper.sweep import ALL_MODELS, Cell, Row
 from stakes.posteriors.base import Draws
-from stakes.tables.models import NetworkModel, Recipe, model
+from stakes.tables.network_models import NetworkModel
+from stakes.tables.problem import Recipe
 from stakes.training.config import History, Training
 from stakes.training.examples import TensorExamples
 from stakes.training.fit import fit
@@ -59,6 +59,7 @@ def train_cell(
 ) -> Iterator[tuple[int, Draws, History]]:
     """Train the model of a cell for each of its seeds, by the settings of `Diagnosis` or `Digits`."""
     recipe = Recipe(
+        network="mlp",
         hidden=(hidden,),
         dropout=config.dropout,
         posterior={"family": "dropout", "lengthscale": config.lengthscale},
@@ -77,14 +78,14 @@ def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int
     ``fair`` takes them at every step (Algorithm 1) and ramps the gain up over the first ``warmup`` steps;
     ``authors`` takes them once an epoch, without warmup.
     """
-    network = model(name)
-    assert isinstance(network, NetworkModel)
-    if name == "weighted":
-        return replace(network, objective=lambda utility: Weighted(weights))
-    if "calibrated" not in name:
-        return network
     timing: dict[str, Any] = {"refresh": "epoch"} if protocol == "authors" else {"warmup": warmup}
-    return replace(network, objective=lambda utility: LossCalibrated(utility, samples=samples, **timing))
+
+    def objective(utility: TableUtility) -> Objective:
+        if name == "weighted":
+            return Weighted(weights)
+        return LossCalibrated(utility, samples=samples, **timing) if "calibrated" in name else Standard()
+
+    return NetworkModel(name, objective=objective, noisy=name.startswith("noise"))
 
 
 def train_models(

@@ -58,7 +58,7 @@ def _scope(run: Run, predictions: Predictions, kept: int) -> str:
     if kept < count:
         which = f"{kept:,} of {which}, drawn at random (seed {settings['seed']}) to keep this page small"
     seed = f" (seed {predictions.seed}, the one in model/)" if settings["seeds"] > 1 else ""
-    file = PurePath(settings["test"] if isinstance(settings["test"], str) else settings["data"]).name
+    file = PurePath(settings["test"] if run.rows["tested"] == "file" else settings["data"]).name
     return (
         f"Computed in this page from the mean probabilities of the saved {predictions.model} model{seed} for {which}. "
         f"A case is known by its row in {file}, the first row under the header being 1."

@@ -21,6 +21,7 @@ def write_page(run: Run, path: Path) -> None:
     """Write the report of a finished run; nothing is trained or decided, and no data are read."""
     parts: dict[str, Any] = {
         "answer": sections.answer(run),
+        "because": words.chosen_because(run.comparison, run.utility),
         "alternatives": sections.alternatives(run),
         "confusions": sections.confusions(run),
         "claims": sections.claims(run),

@@ -13,7 +13,7 @@ from stakes.decisions import Rule
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import advantage, select
 from stakes.report.charts import reliability_chart
-from stakes.report.words import PER, as_cost, number, numbers, saved_cost, share, verdict
+from stakes.report.words import PER, as_cost, divided, number, numbers, saved_cost, share, verdict
 from stakes.tables.run import Run
 from stakes.tables.task import command
 
@@ -125,28 +125,28 @@ def provenance(run: Run) -> dict[str, Any]:
     """How a run was made: data, splits, seeds, versions, and the command that makes it again."""
     settings, rows = run.settings, run.rows
     copies = f"; {run.repeated:,} repeat another row, and stayed on its side of the split" if run.repeated else ""
-    held_out = (
-        f"the test rows are {_file(settings, 'test')}"
-        if isinstance(settings["test"], str)
-        else f"{settings['test']:.0%} of the rows were held out to test on"
-    )
     seed, seeds = settings["seed"], settings["seeds"]
     recipe, training = settings["recipe"], settings["recipe"]["training"]
     facts = {
         "Data": f"{_file(settings, 'data')}, target {settings['target']}{copies}",
         "Costs": _file(settings, "costs"),
-        "Splits": f"{rows['train']:,} rows to learn from, {rows['validation']:,} to choose the epoch and the model by, "
-        f"{rows['test']:,} to test on: {held_out}",
+        "Splits": divided(rows) + (f": {_file(settings, 'test')}" if rows["tested"] == "file" else ""),
         "Columns": f"{run.features} features"
         + (f", without {', '.join(settings['drop'])}" if settings["drop"] else ""),
-        "Models": f"{', '.join(settings['models'])}; {recipe['posterior']['family']} posterior, "
-        f"hidden layers {', '.join(map(str, recipe['hidden'])) or 'none'}, {recipe['samples']} draws each",
+        "Models": f"{', '.join(run.comparison.models)}; networks are {_network(recipe)}",
         "Training": f"at most {training['epochs']} epochs, learning rate {training['learning_rate']:g}, "
         "the same for every model",
         "Seeds": f"{seed} to {seed + seeds - 1}" if seeds > 1 else str(seed),
         "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
     }
     return {"facts": facts, "command": command(settings), "settings": settings_text(settings)}
+
+
+def _network(recipe: Mapping[str, Any]) -> str:
+    if recipe["network"] == "tabm":
+        return "TabMs, whose members are their draws"
+    layers = ", ".join(map(str, recipe["hidden"])) or "none"
+    return f"MLPs, {recipe['posterior']['family']} posterior, hidden layers {layers}, {recipe['samples']} draws each"
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:

@@ -1,9 +1,10 @@
 """Numbers, rules and verdicts as people read them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
-from typing import Literal
+from typing import Any, Literal
 
+from stakes.evaluation.comparison import Comparison
 from stakes.evaluation.metrics import Interval
 from stakes.utility import Utility
 
@@ -17,6 +18,15 @@ VERDICTS: dict[Verdict, str] = {
     "unclear": "cannot be told apart",
     "same": "the same",
 }
+
+
+def divided(rows: Mapping[str, Any]) -> str:
+    """How many rows there were, and how they were divided."""
+    folds = f"in {rows['folds']} folds"
+    if rows["tested"] == "cv":
+        return f"{rows['train']:,} rows, each a test row once; the others {folds}"
+    test = {"share": "to test on", "latest": "to test on, the latest", "file": "to test on, of another file"}
+    return f"{rows['train']:,} rows to learn from, {folds}, and {rows['test']:,} {test[rows['tested']]}"
 
 
 def verdict(difference: Interval) -> Verdict:
@@ -63,7 +73,35 @@ def saved_cost(difference: Interval, utility: Utility) -> Interval:
 
 def as_cost(mean: Interval, utility: Utility) -> Interval:
     """A mean utility, as the cost of 100 decisions."""
-    return Interval(*(PER * utility.cost_of(value) for value in (mean.mean, mean.high, mean.low)))
+    return Interval(*(PER * value for value in cost_interval(mean, utility)))
+
+
+def cost_interval(mean: Interval, utility: Utility) -> Interval:
+    """A mean utility, as the cost of a decision."""
+    return Interval(*(utility.cost_of(value) for value in (mean.mean, mean.high, mean.low)))
+
+
+def cost_difference(difference: Interval, utility: Utility) -> Interval:
+    """A difference of mean utilities, as the cost that a decision takes more."""
+    return Interval(*(-utility.scale * value for value in (difference.mean, difference.high, difference.low)))
+
+
+def chosen_because(comparison: Comparison, utility: Utility) -> str:
+    """Why a model was chosen, and how sure that is."""
+    choice = comparison.choice
+    if choice.lead is None:
+        return choice.why
+    saved = interval(Interval(*(utility.scale * value for value in choice.lead)), unit=utility.unit)
+    sure = {
+        "more": "beyond chance",
+        "less": "beyond chance: a loss, which the choice does not go by",
+        "unclear": "not beyond chance",
+        "same": "the same",
+    }
+    return (
+        f"{choice.why}; on these rows its decisions cost {saved} less than those of {choice.rival}, "
+        f"{sure[verdict(choice.lead)]}. The test rows had no part in the choice"
+    )
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from platform import python_version
 from typing import Any, Literal
 
@@ -14,10 +15,10 @@ from torch import Tensor
 from stakes._io.files import atomic
 from stakes._io.parallel import Report, side_by_side
 from stakes._io.tensors import read_tensors, write_tensors
-from stakes.evaluation.comparison import Predictions, compare, score
+from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
-from stakes.tables.mix import Choice, HeldOut, Mix, choose, mix
+from stakes.tables.mix import HeldOut, Mix, choose, mix
 from stakes.tables.models import TRAINED, trained_for
 from stakes.tables.prepare import Division, PreparedTable, prepare
 from stakes.tables.run import Run, RunFolder
@@ -85,7 +86,7 @@ def planned(task: TableTask, prepared: PreparedTable) -> list[Fit]:
     for division in prepared.divisions:
         every = tuple(range(len(division.problem.folds)))
         for model in trained_for(task.compared):
-            groups = [every] if TRAINED[model].together(division.problem) else [(fold,) for fold in every]
+            groups = [every] if TRAINED[model].together(division.problem, task.recipe) else [(fold,) for fold in every]
             fits += [Fit(model, seed, division.name, group) for seed in task.all_seeds for group in groups]
     return sorted(fits, key=lambda fit: -fit.effort)
 
@@ -115,7 +116,7 @@ def _said(predictor: Predictor, x: Tensor, like: Tensor) -> Tensor:
     return predictor(x).mean_probs() if len(x) else like[:0]
 
 
-def _predictions_file(folder: RunFolder, model: str, seed: int, division: str, fold: int) -> Any:
+def _predictions_file(folder: RunFolder, model: str, seed: int, division: str, fold: int) -> Path:
     return folder.part(model, seed, division, fold) / "predictions.safetensors"
 
 
@@ -143,8 +144,7 @@ def _solve(task: TableTask, division: Division, seed: int, folder: RunFolder) ->
         tensors = [read_tensors(file)[0] for file in files]
         held_out[model] = torch.cat([each["held_out"] for each in tensors])
         test[model] = torch.stack([each["test"] for each in tensors]).mean(0)
-    rows = torch.cat([torch.from_numpy(fold.held) for fold in problem.folds])
-    held = HeldOut(held_out, problem.examples.labels[rows], problem.utility.rows(rows))
+    held = HeldOut.of(problem, held_out)
     return _Solved(held, test, mix(task.compared, held))
 
 
@@ -177,6 +177,11 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         comparison=compare(scored, choice, task.seed),
         formulas=prepared.utility if isinstance(prepared.utility, FormulaUtility) else None,
     )
-    _save_model(task, prepared, folder, choice, final)
+    best = best_seed(predictions, choice.model)
+    chosen, division = final[best.seed].mixes[choice.model], prepared.divisions[-1]
+    parts = {model: _load_parts(folder, model, best.seed, division) for model in chosen.weights}
+    notes = {"target": task.target, "data": task.data.name, "model": choice.model, "seed": best.seed, **chosen.details}
+    with atomic(folder.model) as temporary:
+        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes).save(temporary)
     run.save(folder.path)
     return run

@@ -1,6 +1,6 @@
 """From trained models to those that are compared: the mean of their parts, a strength of calibration, a blend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,11 @@ from torch import Tensor
 from stakes.calibration import Calibrated, Temperature
 from stakes.decisions import decide
 from stakes.evaluation import metrics
-from stakes.evaluation.metrics import Interval
+from stakes.evaluation.comparison import Choice
 from stakes.outcomes import Outcomes, Predictor
 from stakes.predictors import Blend, blend_weights
-from stakes.tables.models import COMPARED, blended
+from stakes.tables.models import COMPARED, TRAINED, blended, trained_for
+from stakes.tables.problem import Part, Problem, Recipe
 from stakes.utility import TableUtility
 
 
@@ -27,6 +28,14 @@ class HeldOut:
     labels: Tensor  # (n,)
     utility: TableUtility  # one for all rows, or one for each
     weights: Tensor | None = None  # (n,) of the rows
+
+    @classmethod
+    def of(cls, problem: Problem, probs: Mapping[str, Tensor]) -> "HeldOut":
+        rows = torch.from_numpy(np.concatenate([fold.held for fold in problem.folds]))
+        weights = problem.examples.weights
+        return cls(
+            probs, problem.examples.labels[rows], problem.utility.rows(rows), None if weights is None else weights[rows]
+        )
 
     def realised(self, probs: Tensor) -> NDArray[np.float64]:
         """(n,) what the decisions by ``probs`` turned out to be worth."""
@@ -74,7 +83,7 @@ def _calibrated(held: HeldOut) -> Mix:
     """The weakest calibration that none is better than by more than a standard error, on the rows held out."""
     best, *stronger = COMPARED["calibrated"]
     worth = held.realised(held.probs[best])
-    for name in stronger:
+    for name in stronger if len(held.labels) else ():
         other = held.realised(held.probs[name])
         gain = other - worth
         if held.mean(gain) > gain.std() / np.sqrt(len(gain)):
@@ -86,22 +95,29 @@ def _blend(members: Mapping[str, Mix], held: HeldOut) -> Mix:
     """Weights by the log-loss of the rows held out, then a temperature."""
     probs = [mix.probs(held.probs) for mix in members.values()]
     observed = torch.stack([each.gather(1, held.labels.unsqueeze(1)).squeeze(1) for each in probs])  # (M, n)
-    weights = blend_weights(observed).tolist()
+    weights = blend_weights(observed).tolist() if len(held.labels) else [1 / len(probs)] * len(probs)
     shares = {name: weight for name, weight in zip(members, weights, strict=True) if weight}
     # A member is one trained model, with its own weight of 1.
     plain = Mix({trained: weight for name, weight in shares.items() for trained in members[name].weights})
-    temperature = Temperature.fit(Outcomes(plain.probs(held.probs)), held.labels).temperature
+    temperature = 1.0
+    if len(held.labels):
+        temperature = Temperature.fit(Outcomes(plain.probs(held.probs)), held.labels).temperature
     return Mix(plain.weights, temperature, {"weights": shares, "temperature": temperature})
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The model that is chosen, by the rows held out, and how sure that is."""
-
-    model: str
-    why: str
-    rival: str | None = None  # the best of the others on these rows
-    lead: Interval | None = None  # how much more the decisions of the chosen model were worth
+def train_mix(
+    name: str, problem: Problem, recipe: Recipe, seed: int, finish: Callable[[Predictor], Predictor]
+) -> tuple[Predictor, Mapping[str, Any]]:
+    """One model of those that can be compared, trained in memory; ``finish`` is for each part of it."""
+    parts: dict[str, list[Part]] = {}
+    for trained in trained_for((name,)):
+        model = TRAINED[trained]
+        before = [part.predictor for part in parts[model.after]] if model.after else []
+        parts[trained] = model.train(problem, recipe, seed, range(len(problem.folds)), before=before)
+    held_out = {trained: torch.cat([part.held_out for part in own]) for trained, own in parts.items()}
+    mixed = mix((name,), HeldOut.of(problem, held_out))[name]
+    predictors = {trained: [finish(part.predictor) for part in parts[trained]] for trained in mixed.weights}
+    return mixed.predictor(predictors), mixed.details
 
 
 def choose(mixes: Mapping[str, Mix], held: HeldOut, seed: int) -> Choice:

@@ -22,7 +22,7 @@ SEEDS = 2**31  # scikit-learn takes no larger ones
 class RowModel(Model):
     """A model of rows without a recipe, trained for one fold after the other."""
 
-    fit: Callable[[Problem, TensorExamples, TensorExamples, int], Predictor] = field(kw_only=True)
+    fit: Callable[[Problem, TensorExamples, TensorExamples | None, int], Predictor] = field(kw_only=True)
 
     def train(
         self,
@@ -39,23 +39,23 @@ class RowModel(Model):
         for fold in folds:
             train, held = problem.sides(fold)
             predictor = self.fit(problem, train, held, seeds.derive(seed, "fold", fold) % SEEDS)
-            parts.append(Part.of(predictor, held, {}))
+            parts.append(Part.of(problem, predictor, held, {}))
         return parts
 
 
-def _boosting(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+def _boosting(problem: Problem, train: TensorExamples, held: TensorExamples | None, seed: int) -> Predictor:
     return BoostedTrees.fit(train, held, problem.classes, seed, problem.features)
 
 
-def _forest(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+def _forest(problem: Problem, train: TensorExamples, held: TensorExamples | None, seed: int) -> Predictor:
     return Forest.fit(train, problem.classes, seed)
 
 
-def _logistic(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+def _logistic(problem: Problem, train: TensorExamples, held: TensorExamples | None, seed: int) -> Predictor:
     return Logistic.fit(train, held, problem.classes, seed)
 
 
-def _constant(problem: Problem, train: TensorExamples, held: TensorExamples, seed: int) -> Predictor:
+def _constant(problem: Problem, train: TensorExamples, held: TensorExamples | None, seed: int) -> Predictor:
     return Constant.fit(train.labels, problem.classes, train.weights)
 
 
@@ -108,11 +108,15 @@ def compared_names(noise: Noise) -> tuple[str, ...]:
     return (*(name for name in DEFAULT if name != "blend"), "noise", "noise+calibrated")
 
 
+def require_compared(name: str) -> None:
+    if name not in COMPARED:
+        raise StakesError(f"expected a model of {listing(COMPARED)}, but got {name!r}")
+
+
 def with_constant(names: Sequence[str]) -> tuple[str, ...]:
     """The names, with the constant among them: what can be had without a model belongs in every comparison."""
     for name in names:
-        if name not in COMPARED:
-            raise StakesError(f"expected a model of {listing(COMPARED)}, but got {name!r}")
+        require_compared(name)
     return tuple(names) if "constant" in names else ("constant", *names)
 
 

@@ -77,9 +77,10 @@ class NetworkModel(Model):
     def training(self, recipe: Recipe) -> Training:
         return recipe.training
 
-    def together(self, problem: Problem) -> bool:
-        # A table of costs for each row belongs to one set of rows.
-        return len(problem.examples) <= STACKED_ROWS and not problem.utility.per_example
+    def together(self, problem: Problem, recipe: Recipe) -> bool:
+        # A table of costs for each row belongs to one set of rows, and a likelihood that learns to one network.
+        alone = problem.utility.per_example or (self.noisy and recipe.noise == "learnt")
+        return len(problem.examples) <= STACKED_ROWS and not alone
 
     def train(
         self,
@@ -100,7 +101,7 @@ class NetworkModel(Model):
                 self.posterior(recipe, problem.features, problem.classes, own, require_tensor(train.x, "a table"))
                 for (train, _), own in zip(sides, own_seeds, strict=True)
             ]
-        if len(folds) > 1 and self.together(problem) and can_stack(posteriors[0]):
+        if len(folds) > 1 and self.together(problem, recipe):
             trains, held = zip(*sides, strict=True)
             histories = fit_together(
                 posteriors,
@@ -120,6 +121,7 @@ class NetworkModel(Model):
             ]
         return [
             Part.of(
+                problem,
                 SampledPosterior(posterior, recipe.samples, seeds.derive(own, "predict")),
                 held_out,
                 {"epochs": len(history.epochs), "best_epoch": history.best},
@@ -133,7 +135,7 @@ class NetworkModel(Model):
         recipe: Recipe,
         fold: int,
         posterior: Posterior,
-        sides: tuple[TensorExamples, TensorExamples],
+        sides: tuple[TensorExamples, TensorExamples | None],
         seed: int,
         checkpoint: Path | None,
         progress: Progress,

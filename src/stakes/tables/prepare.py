@@ -176,7 +176,7 @@ def _times(series: "pd.Series[Any]") -> NDArray[np.float64]:
         values = numbers(series)
     else:
         parsed = pd.to_datetime(series, errors="coerce", format="mixed", utc=True)
-        values = (parsed - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(dtype=np.float64)
+        values = np.asarray((parsed - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)
     if np.isnan(values).any():
         row = int(np.argmax(np.isnan(values)))
         raise StakesError(

@@ -49,10 +49,10 @@ class Problem:
     def classes(self) -> int:
         return len(self.utility.outcomes)
 
-    def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples]:
-        """The examples to train on, and those held out, to stop by."""
+    def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples | None]:
+        """The examples to train on, and those held out, to stop by; None where there are too few to hold some out."""
         train, held = (self.examples.subset(torch.from_numpy(rows)) for rows in self.folds[fold])
-        return train, held
+        return train, held if len(held) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,11 @@ class Part:
     details: Mapping[str, Any]
 
     @classmethod
-    def of(cls, predictor: Predictor, held: TensorExamples, details: Mapping[str, Any]) -> "Part":
-        return cls(predictor, predictor(held.x).mean_probs(), details)
+    def of(
+        cls, problem: Problem, predictor: Predictor, held: TensorExamples | None, details: Mapping[str, Any]
+    ) -> "Part":
+        held_out = torch.empty(0, problem.classes) if held is None else predictor(held.x).mean_probs()
+        return cls(predictor, held_out, details)
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Model(ABC):
     def check(self, recipe: Recipe) -> None:  # noqa: B027 (most take any recipe)
         """Refuse a recipe that the model cannot be trained by, before anything is read."""
 
-    def together(self, problem: Problem) -> bool:
+    def together(self, problem: Problem, recipe: Recipe) -> bool:
         """Whether the parts of all folds are quickest trained in one go."""
         return True
 

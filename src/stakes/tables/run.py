@@ -1,7 +1,8 @@
 """Run: what a finished comparison holds, and the folder that keeps it: one run, resumed only as it was started.
 
 run.json                  what was asked for
-runs/<model>-<seed>/      checkpoint while it trains; then predictions.safetensors, and model/
+parts/<division>/<model>-<seed>/<fold>/   checkpoint while it trains; then model/, and predictions.safetensors
+predictions/<model>-<seed>.safetensors    what the models that are compared say of the test rows
 model/                    the chosen model
 cases.safetensors         the test rows: outcomes, row numbers, their costs if they have their own, and for each line
                           of results.jsonl the decisions
@@ -27,7 +28,7 @@ from stakes.evaluation.comparison import Comparison, Predictions, Scored
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
 _RESULTS = ("cases.safetensors", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
-_ENTRIES = ("run.json", "runs", "model", *_RESULTS, "report.html")
+_ENTRIES = ("run.json", "parts", "predictions", "model", *_RESULTS, "report.html")
 _DECISIONS = ("choice", "margin", "utilities")  # (lines of results.jsonl, N)
 _TABLES = "utility_values"  # (N, D, C), where each test row has its own
 _COUNTS = ("rows", "repeated", "features", "versions")
@@ -41,7 +42,7 @@ class Run:
     labels: Tensor  # (N,) the outcomes of the test rows
     row_numbers: Tensor  # (N,) where they stand in their file, the first row under the header being 1
     utility: TableUtility  # of the test rows, if each has its own
-    rows: Mapping[str, int]  # how many train, validation, test
+    rows: Mapping[str, Any]  # how many to learn from and to test on, and how they were divided
     repeated: int  # rows that repeat another
     features: int
     versions: Mapping[str, str]  # of the software that trained the models
@@ -117,11 +118,11 @@ class RunFolder:
         self.path, self.settings_file = path, path / "run.json"
         self.model, self.page = path / "model", path / "report.html"
 
-    def run(self, model: str, seed: int) -> Path:
-        return self.path / "runs" / f"{model}-{seed}"
+    def part(self, model: str, seed: int, division: str, fold: int) -> Path:
+        return self.path / "parts" / division / f"{model}-{seed}" / str(fold)
 
     def predictions_file(self, model: str, seed: int) -> Path:
-        return self.run(model, seed) / "predictions.safetensors"
+        return self.path / "predictions" / f"{model}-{seed}.safetensors"
 
     def write_predictions(self, predictions: Predictions) -> None:
         tensors = {"probs": predictions.probs}
@@ -141,7 +142,7 @@ class RunFolder:
         entries = sorted(self._entries(), key=lambda entry: entry == self.settings_file)  # the claim goes last
         # Beside the entries, the temporary files of a run that was killed while it wrote them.
         temporary = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
-        for entry in [*(entries if force else ()), *temporary, *self.path.glob("runs/*/.*")]:
+        for entry in [*(entries if force else ()), *temporary, *self.path.glob("parts/*/*/*/.*")]:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.settings_file, settings)

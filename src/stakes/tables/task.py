@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stakes.errors import StakesError, listing
 from stakes.tables.models import TRAINED, compared_names, trained_for, with_constant
@@ -119,6 +119,12 @@ def share_or_file(text: str | None) -> Path | float | str | None:
         return Path(text)
 
 
+def network(text: str) -> Literal["tabm", "mlp"]:
+    if text not in FAMILIES:
+        raise StakesError(f"--network: expected one of {listing(FAMILIES)}, but got {text!r}")
+    return "tabm" if text == "tabm" else "mlp"
+
+
 def sizes(text: str) -> tuple[int, ...]:
     try:
         parsed = tuple(int(part) for part in split(text))
@@ -146,7 +152,9 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
     """The line of `stakes fit` for the settings of a `TableTask`; options at their defaults are left out."""
     recipe, defaults = settings["recipe"], _plain(TableTask(Path(), "", Path()))
     options = {"target": settings["target"], "costs": settings["costs"]}
-    options |= _changed(settings, defaults, "test", "folds", "group", "time", "unit", "seeds", "seed", "drop", "categorical")
+    options |= _changed(
+        settings, defaults, "test", "folds", "group", "time", "unit", "seeds", "seed", "drop", "categorical"
+    )
     options |= {"labels": [f"{old}={new}" for old, new in settings["renames"].items()]} if settings["renames"] else {}
     if tuple(settings["models"]) != compared_names(recipe["noise"]):
         options["models"] = settings["models"]
