@@ -152,10 +152,11 @@ def fit(
 ) -> None:
     """Train the alternatives on a table, compare what their decisions cost, and keep the best model.
 
-    constant decides alike for everybody: what can be had without a model. logistic, forest and boosting are scikit-learn's
-    logistic regression, random forest and boosted trees. standard is a neural network, calibrated one that learns for the
-    decisions themselves, if that pays; weighted gives costly outcomes more weight; noise and noise+calibrated allow for wrong
-    labels. The blend, the default choice, weighs these by rows that they did not train on.
+    constant decides alike for everybody: what can be had without a model. logistic, forest and boosting are
+    scikit-learn's logistic regression, random forest and boosted trees. standard is a neural network, calibrated
+    one that learns for the decisions themselves, if that pays; weighted gives costly outcomes more weight; noise and
+    noise+calibrated allow for wrong labels. The blend, the default choice, weighs these by rows that they did not
+    train on.
     """
     from stakes.tables import task as arguments
     from stakes.training.config import Training

@@ -122,10 +122,8 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
             style="bold" if comparison.is_chosen(row) else "",
         )
     console.print(table)
-    console.print(
-        f"\nChosen: [bold]{comparison.chosen}[/bold], deciding by {RULE_NAMES['optimal']}: {chosen_because(comparison, utility)}.",
-        soft_wrap=True,
-    )
+    because = escape(chosen_because(comparison, utility))
+    console.print(f"\nChosen: [bold]{comparison.chosen}[/bold], {because}.", soft_wrap=True)
     console.print(verdicts(comparison), soft_wrap=True)
 
 
