@@ -58,7 +58,7 @@ def utility_of_rows(utility: TableUtility | FormulaUtility, frame: pd.DataFrame)
     """The table of each row, from the columns that costs depend on; the one table, if they depend on none."""
     columns = {name: numbers(frame[name]) if name in utility.columns else frame[name] for name in frame.columns}
     known = pd.api.types.is_integer_dtype(frame.index.dtype)
-    return utility.for_rows(columns, frame.index + 1 if known else None)
+    return utility.for_rows(columns, (frame.index + 1).tolist() if known else None)
 
 
 def encode_labels(
