@@ -92,4 +92,4 @@ def _of_rows(utility: "FormulaUtility", data: Path) -> str:
     for number, table in enumerate(costs[:FIRST_ROWS]):
         row = ", ".join(f"{name} {frame[name].iloc[number]}" for name in utility.columns)
         parts.append(f"Row {number + 1}: {row}\n{tables.format(table)}")
-    return "\n\n".join(["", *parts])
+    return "\n" + "\n\n".join(parts)

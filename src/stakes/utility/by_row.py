@@ -61,7 +61,9 @@ class FormulaUtility(Utility):
     ) -> Self:
         """From numbers and formulas by decision and outcome."""
         cells, rows, columns = named_cells(costs, decisions, outcomes)
-        texts = tuple(tuple(str(cell).removesuffix(".0") for cell in row) for row in cells)
+        texts = tuple(
+            tuple(cell if isinstance(cell, str) else str(cell).removesuffix(".0") for cell in row) for row in cells
+        )
         return cls(texts, tuple(rows), tuple(columns), **settings)
 
     @property
