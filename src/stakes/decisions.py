@@ -24,6 +24,7 @@ Rule = Literal["optimal", "argmax"]
 RULES: tuple[Rule, ...] = ("argmax", "optimal")
 FEWEST_GROUPS = 5  # of draws, whose spread is the Monte-Carlo error
 FEWEST_DRAWS = 10  # before an input may settle
+SETTLE = 0.99  # the confidence for tables, whose rows are many
 
 
 @dataclass(frozen=True, eq=False)

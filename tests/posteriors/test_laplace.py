@@ -188,7 +188,7 @@ def test_weights_of_examples_count_as_repetitions() -> None:
     counts = torch.arange(12) % 3
     repeated, weighted = Laplace(network()), Laplace(network())
     repeated.finish([(x.repeat_interleave(counts, 0), y.repeat_interleave(counts))])
-    weighted.finish([(x, y, counts)])  # type: ignore[list-item]
+    weighted.finish([(x, y, counts.double())])
     torch.testing.assert_close(covariance(repeated), covariance(weighted))
 
 

@@ -39,7 +39,7 @@ def test_rows_in_order_with_what_the_saved_model_says(
     assert list(found.columns) == COLUMNS
     model = SavedModel.load(run_folder / "model")
     assert model.encoder is not None
-    said = model.decide(torch.from_numpy(model.encoder.transform(pd.read_csv(patients))))
+    said = model.decide(torch.from_numpy(model.encoder.transform(pd.read_csv(patients))), settle=0.99)
     assert list(found["decision"]) == list(said.chosen_names)
     assert len(set(found["decision"])) > 1  # or the order would not have been tested
     probs = found[COLUMNS[3:]].to_numpy()
@@ -181,4 +181,6 @@ def test_a_decider_can_be_pickled_and_decides_as_the_command(
     assert list(written.columns) == list(first.columns) == decider.columns
     for other in (first, parts):
         assert other["decision"].tolist() == written["decision"].tolist()
-        np.testing.assert_allclose(other.drop(columns="decision"), written.drop(columns="decision"), atol=2e-5)
+        np.testing.assert_allclose(
+            other.drop(columns="decision"), written.drop(columns="decision"), atol=2e-4
+        )  # their last digit

@@ -14,7 +14,7 @@ BAD_OPTIONS = {
     "--models best": "'best'",
     "--models standard,standard": "each model once",
     "--models noise": "rate of label noise",
-    "--posterior laplace": "'laplace'",
+    "--posterior swag": "'swag'",
     "--label-noise some": "--label-noise",
     "--label-noise 1": "--label-noise",
     "--label-noise nan": "--label-noise",

@@ -11,6 +11,7 @@ import typer
 
 from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
+from stakes.decisions import SETTLE
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
 from stakes.tables.models import MODELS, Recipe, model_names
@@ -96,14 +97,16 @@ def fit(
             show_default="all; the noise models only with --label-noise",
         ),
     ] = "",
-    posterior: Annotated[str, _models(help="dropout, ensemble or mean_field.")] = _RECIPE.posterior["family"],
+    posterior: Annotated[str, _models(help="dropout, ensemble, mean_field or laplace.")] = _RECIPE.posterior["family"],
     members: Annotated[int, _models(help="Networks in an ensemble.", min=2)] = DEFAULT_MEMBERS,
     samples: Annotated[int, _models(help="Draws from the posterior for each prediction.", min=1)] = _RECIPE.samples,
     label_noise: Annotated[
         str, _models(help="The share of labels that are as if drawn at random: none, a rate such as 0.1, or learnt.")
     ] = "none",
     hidden: Annotated[str, _models(help="Sizes of the hidden layers.")] = ",".join(map(str, _RECIPE.hidden)),
-    dropout: Annotated[float, _models(help="Dropout rate, from 0 up to 1; an ensemble has none.")] = _RECIPE.dropout,
+    dropout: Annotated[
+        float, _models(help="Dropout rate, from 0 up to 1; an ensemble and laplace have none.")
+    ] = _RECIPE.dropout,
     epochs: Annotated[int, _fitting(help="Most passes over the rows.", min=1)] = _TRAINING.epochs,
     patience: Annotated[
         int | None, _fitting(help="Stop after so many epochs without a better one.", min=1)
@@ -169,7 +172,7 @@ def decide(
             metavar="CONFIDENCE",
             help="A row takes no more draws once its decision is this sure to be that of endless draws; 1: all draws.",
         ),
-    ] = 0.99,
+    ] = SETTLE,
 ) -> None:
     """Take the best decision for every row of a table, of any length.
 

@@ -6,6 +6,7 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Self
 
@@ -170,6 +171,9 @@ class DropoutDraws(FrozenDraws):
             yield from super().draw_blocks(x, size, first, last)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
+        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            layouts, footprint = self._stacked.layouts(x)
+            return Probe(footprint, layouts, [], [], Counter(), [])
         shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         shown.refuse_randomness()
         if not shown.layouts:

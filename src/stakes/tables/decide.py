@@ -12,6 +12,7 @@ import torch
 
 from stakes._io.files import atomic, existing_file
 from stakes._io.parallel import one_thread
+from stakes.decisions import SETTLE
 from stakes.errors import StakesError, listing
 from stakes.saved_model import SavedModel
 from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
@@ -27,12 +28,13 @@ class Decider:
     """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
 
     A row has the columns decision, expected_utility, margin (to the second-best decision) and p_OUTCOME for every
-    outcome. ``path`` is a saved model, or the folder of a run. With ``settle``, rows whose decision is clear take fewer
-    draws (see `stakes.decide`): the same decisions, sooner, and less exact probabilities where they do not matter.
-    A frame has the columns that the model was trained on, and those that its costs depend on.
+    outcome. ``path`` is a saved model, or the folder of a run. Rows whose decision is clear take fewer draws (see
+    `stakes.decide`): the same decisions, sooner, and less exact probabilities where they do not matter. With
+    ``settle=1``, all rows take all draws. A frame has the columns that the model was trained on, and those that its
+    costs depend on.
     """
 
-    def __init__(self, path: str | os.PathLike[str], settle: float | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], settle: float = SETTLE) -> None:
         folder = Path(path)
         in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
         model = SavedModel.load(folder / "model" if in_run else folder)
@@ -73,7 +75,7 @@ def decide_table(
     out: Path,
     *,
     keep: Sequence[str] = (),
-    settle: float | None = None,
+    settle: float = SETTLE,
     rows: int = BLOCK_ROWS,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> int:

@@ -27,6 +27,7 @@ Noise = float | Literal["learnt"] | None
 Progress = bool | Callable[[Epoch], None]
 LEARNT_NOISE_START = 0.05
 FAMILY = "dropout"  # of posteriors, if none is asked for
+WITHOUT_DROPOUT = ("ensemble", "laplace")  # their draws have none: trained with it, they would be other networks
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Recipe:
     """How the models of a comparison are built, trained and drawn from."""
 
     hidden: tuple[int, ...] = mlp.HIDDEN
-    dropout: float = mlp.DROPOUT  # the members of an ensemble have none
+    dropout: float = mlp.DROPOUT  # but see WITHOUT_DROPOUT
     posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": FAMILY})
     training: Training = field(default_factory=Training)
     samples: int = 100  # draws at prediction
@@ -99,8 +100,7 @@ class NetworkModel(Model):
 
     def posterior(self, recipe: Recipe, inputs: int, outputs: int, seed: int) -> Posterior:
         """Freshly initialised from ``seed``."""
-        # A draw of an ensemble is a member without its dropout: trained with it, members would be other networks.
-        dropout = 0.0 if recipe.posterior.get("family") == "ensemble" else recipe.dropout
+        dropout = 0.0 if recipe.posterior.get("family") in WITHOUT_DROPOUT else recipe.dropout
         likelihood = self.likelihood(recipe.noise)
         return Posterior.from_spec(
             recipe.posterior, lambda: mlp.MLP(inputs, outputs, recipe.hidden, dropout), likelihood, seed

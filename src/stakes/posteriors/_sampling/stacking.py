@@ -16,8 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_just, is_plain
-from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, prefix
+from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, MaskLayout, prefix
 
 MANY_INPUTS = 32
 _ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity)
@@ -28,8 +29,13 @@ class _Step(NamedTuple):
 
     layer: nn.Module | None
     name: str  # under which draws have weights for it
-    mask: str | None  # under which draws have masks for it
-    scale: float = 1.0  # of what a mask keeps
+    mask: str | None = None  # under which draws have masks for it
+    dropout: nn.Dropout | None = None  # that the masks are of
+
+    @property
+    def scale(self) -> float:
+        """Of what a mask keeps."""
+        return 1.0 if self.dropout is None else 1 / (1 - self.dropout.p)
 
 
 class StackedLayers:
@@ -67,9 +73,9 @@ class StackedLayers:
                 key = f"{dropout.name}/{calls[dropout.name]}"
                 calls[dropout.name] += 1
                 after = linear if isinstance(layer, MaskedLinear) else None
-                steps.append(_Step(after, names.get(linear, ""), key, 1 / (1 - dropout.layer.p)))
+                steps.append(_Step(after, names.get(linear, ""), key, dropout.layer))
             elif is_just(linear, nn.Linear) or (steps and is_just(linear, *_ELEMENTWISE, nn.Dropout)):
-                steps.append(_Step(linear, names.get(linear, ""), None))  # not first: it may work in place
+                steps.append(_Step(linear, names.get(linear, "")))  # not first: it may work in place
             else:
                 return None
         linear_layers = {step.layer for step in steps if isinstance(step.layer, nn.Linear)}
@@ -77,6 +83,17 @@ class StackedLayers:
         if len(set(weights)) < len(weights):
             return None  # tied ones have one name, under which the draws of the other layer would not be found
         return cls(steps, weights_differ=bool(names)) if steps else None
+
+    def layouts(self, x: Tensor) -> tuple[dict[str, MaskLayout], Footprint]:
+        """Of its masks, and what an input of ``(B, U)`` takes: in a plain sequence, sizes tell without a probe."""
+        width, layouts = x.shape[1], {}
+        before, after = [width], [1]
+        for step in (*self._shared, *self._steps):
+            if step.mask is not None and step.dropout is not None:
+                layouts[step.mask] = MaskLayout.of(step.dropout, torch.Size([len(x), width]), axis=0)
+            width = step.layer.out_features if isinstance(step.layer, nn.Linear) else width
+            (after if layouts else before).append(width)
+        return layouts, Footprint(max(before) * x.element_size(), max(after) * x.element_size())
 
     def __call__(self, x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
         """``(B, U) -> (S, B, C)``; ``draws`` holds masks ``(S, U)``, weights ``(S, O, U)`` and biases ``(S, O)``."""
