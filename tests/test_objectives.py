@@ -315,7 +315,8 @@ def test_a_table_for_each_example_is_found_by_index(members: Ensemble) -> None:
     index = torch.tensor([4, 11, 0, 19, 7, 3, 2, 1, 5])
     together = LossCalibrated(utility, margin=0.01)(members, x, labels, index=index)
     probs = np.stack([m(x).softmax(-1).detach().numpy() for m in members.members])  # (M, B, C)
-    bounded = tables - tables.min() + 0.01 * np.ptp(tables)
+    spans = np.ptp(tables, axis=(1, 2), keepdims=True)
+    bounded = tables - tables.min((1, 2), keepdims=True) + 0.01 * spans  # each example by itself
     expected = []
     for row, place in enumerate(index.tolist()):
         best = (bounded[place] @ probs[:, row].mean(0)).argmax()
@@ -411,7 +412,6 @@ def test_of_a_table_for_each_example_a_step_takes_those_of_its_batch(members: En
         loss = objective(members, x, labels, index=index)
     assert largest.numel <= 709 * 3  # the memory of running decisions
     alone = LossCalibrated(TableUtility(tables[700:709], utility.decisions, utility.outcomes), refresh=refresh)
-    alone._positive = utility.bounded(1e-3 * utility.span).rows(slice(700, 709))
     torch.testing.assert_close(loss, alone(members, x, labels, index=index - 700))
 
 

@@ -55,6 +55,8 @@ def test_it_is_saved_as_its_texts() -> None:
     assert Utility.from_dict(fields) == LOANS
     with pytest.raises(StakesError, match=r"'lend' under outcome 'repaid': .*at character 13"):
         Utility.from_dict(fields | {"cells": [["=__import__('os')", "0"]] * 3})
+    versioned = Utility.from_costs({"x": {"a": "=v1.0", "b": 2.0}, "y": {"a": 1.5, "b": 0}})
+    assert versioned.to_dict()["cells"] == [["=v1.0", "2"], ["1.5", "0"]]
     with pytest.raises(StakesError, match="3 decisions x 2 outcomes"):
         Utility.from_dict(fields | {"cells": [["0"]]})
     with pytest.raises(StakesError, match="none: use"):

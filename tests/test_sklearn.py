@@ -163,3 +163,41 @@ def test_a_class_that_the_costs_do_not_name() -> None:
     x, y = load_iris(return_X_y=True)
     with pytest.raises(StakesError, match="'2'"):
         DecisionClassifier(Utility.diagonal(["0", "1"])).fit(x, y)
+
+
+def test_each_row_may_have_its_own_costs() -> None:
+    generator = np.random.default_rng(0)
+    X, amounts = generator.normal(size=(90, 2)), 10 ** generator.uniform(1, 4, size=90)
+    y = np.where(X[:, 0] + generator.normal(size=90) > 0, "ill", "well")
+    costs = np.zeros((90, 2, 2))  # decisions and outcomes are the classes, sorted
+    costs[:, 1, 0], costs[:, 0, 1] = amounts, 100
+    fitted = DecisionClassifier(model="boosting", random_state=0).fit(X, y, costs=costs)
+    probs = fitted.predict_proba(X)  # these need no costs
+    expected = np.einsum("ndc,nc->nd", costs, probs)
+    np.testing.assert_allclose(-fitted.decide(X, costs=costs).utilities, expected, atol=1e-3)
+    assert fitted.predict(X, costs=costs).tolist() == fitted.classes_[expected.argmin(1)].tolist()
+    realised = costs[np.arange(90), expected.argmin(1), (y == "well").astype(int)]
+    assert fitted.score(X, y, costs=costs) == pytest.approx(-realised.mean())
+    with pytest.raises(StakesError, match="pass costs= of these rows"):
+        fitted.predict(X)
+    with pytest.raises(StakesError, match="expected 89 examples"):
+        fitted.predict(X, costs=costs[:89])
+    with pytest.raises(StakesError, match="costs of each row, for the decisions 'ill', 'well'"):
+        fitted.predict(X, costs=costs[0])
+
+
+def test_formulas_for_the_rows_train_a_network_and_rows_without_weight_are_left_out() -> None:
+    generator = np.random.default_rng(0)
+    X, amounts = generator.normal(size=(80, 2)), 10 ** generator.uniform(1, 4, size=80)
+    y = np.where(X[:, 0] > 0, "repaid", "lost")
+    cells = {"lend": {"repaid": 0, "lost": "=amount"}, "refuse": {"repaid": "=0.1 * amount + 5", "lost": 0}}
+    utility = Utility.from_costs(cells)
+    settings = {"hidden": (4,), "epochs": 2, "samples": 5, "random_state": 0}
+    used = np.arange(80) < 60
+    tables = utility.for_rows({"amount": amounts})
+    first = DecisionClassifier(**settings).fit(X, y, used.astype(float), costs=tables)
+    second = DecisionClassifier(**settings).fit(X[used], y[used], costs=tables.rows(used))
+    np.testing.assert_allclose(first.predict_proba(X), second.predict_proba(X))
+    assert set(first.predict(X, costs=tables)) <= {"lend", "refuse"}
+    with pytest.raises(StakesError, match="pass costs= to fit"):
+        DecisionClassifier(utility, **settings).fit(X, y)

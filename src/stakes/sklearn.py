@@ -177,10 +177,13 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         """The one utility of all rows, or what the costs of each row are worth."""
         if costs is None:
             return self.utility_
-        known, tables = self.utility_, costs
-        if not isinstance(costs, TableUtility):
-            units = {} if self.utility is None else {"unit": known.unit, "best": known.best, "scale": known.scale}
-            tables = Utility.from_costs(costs, known.decisions, known.outcomes, **units)
+        known = self.utility_
+        best, scale = (0.0, 1.0) if self.utility is None else (known.best, known.scale)
+        if isinstance(costs, TableUtility):
+            tables = costs
+        else:
+            table = np.asarray(costs, dtype=np.float64)
+            tables = TableUtility(best - table / scale, known.decisions, known.outcomes, known.unit, best, scale)
         if not tables.per_example or (tables.decisions, tables.outcomes) != (known.decisions, known.outcomes):
             raise StakesError(
                 f"expected costs of each row, for the decisions {listing(known.decisions)} and the outcomes "

@@ -56,11 +56,10 @@ def costs_check(
         utility = Utility.from_csv(file, unit=unit)
     heading = f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes"
     if isinstance(utility, FormulaUtility):
-        typer.echo(f"{heading}\n{utility}\n\nThe costs depend on the row, by the columns {listing(utility.columns)}.")
-        if data is None:
-            typer.echo("Give a table with --data to see what they come to.")
-        else:
-            _show_rows(utility, data)
+        shown = "Give a table with --data to see what they come to." if data is None else _of_rows(utility, data)
+        typer.echo(
+            f"{heading}\n{utility}\n\nThey depend on the row, by the columns {listing(utility.columns)}.\n{shown}"
+        )
         return
     typer.echo(f"{heading}\n{utility.format(utility.costs)}\n")
     typer.echo(f"Utility: higher is better\n{utility}\n")
@@ -72,7 +71,7 @@ def costs_check(
         typer.echo(f"The costs are the same for every row of {data}.")
 
 
-def _show_rows(utility: "FormulaUtility", data: Path) -> None:
+def _of_rows(utility: "FormulaUtility", data: Path) -> str:
     """What formulas come to in a table: the range of each cell, and the costs of the first rows."""
     from stakes.tables.read import read_table
     from stakes.tables.values import utility_of_rows
@@ -84,12 +83,13 @@ def _show_rows(utility: "FormulaUtility", data: Path) -> None:
     except StakesError as error:
         raise StakesError(f"{data}: {error}") from None
     costs = tables.costs + 0.0  # no -0
-    low, high = costs.min(0), costs.max(0)
+    ends = [[[f"{cost:.6g}" for cost in row] for row in table] for table in (costs.min(0), costs.max(0))]
     ranges = [
-        [f"{a:.6g}" if a == b else f"{a:.6g} to {b:.6g}" for a, b in zip(*row, strict=True)]
-        for row in zip(low, high, strict=True)
+        [low if low == high else f"{low} to {high}" for low, high in zip(*rows, strict=True)]
+        for rows in zip(*ends, strict=True)
     ]
-    typer.echo(f"\nIn the {len(frame):,} rows of {data}\n{aligned(ranges, utility.decisions, utility.outcomes)}")
-    for number, table in enumerate(costs[:FIRST_ROWS], start=1):
-        row = ", ".join(f"{name} {frame[name].iloc[number - 1]}" for name in utility.columns)
-        typer.echo(f"\nRow {number}: {row}\n{tables.format(table)}")
+    parts = [f"In the {len(frame):,} rows of {data}\n{aligned(ranges, utility.decisions, utility.outcomes)}"]
+    for number, table in enumerate(costs[:FIRST_ROWS]):
+        row = ", ".join(f"{name} {frame[name].iloc[number]}" for name in utility.columns)
+        parts.append(f"Row {number + 1}: {row}\n{tables.format(table)}")
+    return "\n" + "\n\n".join(parts)

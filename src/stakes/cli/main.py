@@ -214,7 +214,7 @@ def decide(
     """Take the best decision for every row of a table, of any length.
 
     Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
-    decision) and p_OUTCOME for every outcome. DATA needs no target column.
+    decision) and p_OUTCOME for every outcome. DATA needs no target column, but those that costs depend on.
     """
     from stakes.cli.terminal import progress_bars
     from stakes.tables.decide import decide_table

@@ -30,8 +30,8 @@ class Decider:
     A row has the columns decision, expected_utility, margin (to the second-best decision) and p_OUTCOME for every
     outcome. ``path`` is a saved model, or the folder of a run. Rows whose decision is clear take fewer draws (see
     `stakes.decide`): the same decisions, sooner, and less exact probabilities where they do not matter. With
-    ``settle=1``, all rows take all draws.
-    A frame has the columns that the model was trained on, and those that its costs depend on.
+    ``settle=1``, all rows take all draws. A frame has the columns that the model was trained on, and those that its
+    costs depend on.
     """
 
     def __init__(self, path: str | os.PathLike[str], settle: float = SETTLE) -> None:

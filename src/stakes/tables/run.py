@@ -66,7 +66,8 @@ class Run:
         counts = {key: getattr(self, key) for key in _COUNTS}
         utility = self.utility.to_dict()
         if self.utility.per_example:  # too many numbers for JSON
-            tensors[_TABLES] = torch.tensor(utility.pop("values"), dtype=torch.float64)
+            tensors[_TABLES] = torch.tensor(self.utility.values)
+            del utility["values"]
         formulas = None if self.formulas is None else self.formulas.to_dict()
         notes = {**counts, "utility": utility, **({"formulas": formulas} if formulas else {})}
         write_tensors(path / "cases.safetensors", tensors, notes)

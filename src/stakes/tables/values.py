@@ -56,9 +56,11 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
 
 def utility_of_rows(utility: TableUtility | FormulaUtility, frame: pd.DataFrame) -> TableUtility:
     """The table of each row, from the columns that costs depend on; the one table, if they depend on none."""
+    if isinstance(utility, TableUtility):
+        return utility
     columns = {name: numbers(frame[name]) if name in utility.columns else frame[name] for name in frame.columns}
     known = pd.api.types.is_integer_dtype(frame.index.dtype)
-    return utility.for_rows(columns, frame.index + 1 if known else None)
+    return utility.for_rows(columns, (frame.index + 1).tolist() if known else None)
 
 
 def encode_labels(

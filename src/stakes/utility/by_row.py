@@ -61,7 +61,10 @@ class FormulaUtility(Utility):
     ) -> Self:
         """From numbers and formulas by decision and outcome."""
         cells, rows, columns = named_cells(costs, decisions, outcomes)
-        return cls(tuple(tuple(map(str, row)) for row in cells), tuple(rows), tuple(columns), **settings)
+        texts = tuple(
+            tuple(cell if isinstance(cell, str) else str(cell).removesuffix(".0") for cell in row) for row in cells
+        )
+        return cls(texts, tuple(rows), tuple(columns), **settings)
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
