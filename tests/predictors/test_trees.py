@@ -14,8 +14,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from stakes import StakesError
 from stakes.features import Features
-from stakes.predictors import BoostedTrees
+from stakes.predictors import BoostedTrees, _tree_arrays
 from stakes.predictors import trees as module
+from stakes.predictors._tree_arrays import native_columns
 from stakes.seeds import derive
 from stakes.training.examples import TensorExamples
 
@@ -217,6 +218,19 @@ def test_a_level_that_only_some_rows_have() -> None:
         categorical_features=[0, 1],
     ).fit(part_native, part.labels.numpy())
     np.testing.assert_allclose(trees.probs(train.x.numpy()), model.predict_proba(native), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("pairs", [1, 1000, 2**16])
+def test_both_walks_end_in_the_same_leaves(monkeypatch: pytest.MonkeyPatch, pairs: int) -> None:
+    trees = BoostedTrees.fit(table(300)[0], table(100, 1)[0], 2, seed=0, features=COLUMNS)
+    columns = native_columns(table(50, 2)[0].x.double().numpy(), COLUMNS)
+    monkeypatch.setattr(_tree_arrays, "PAIRS", pairs)
+    walks = []
+    for few in (0, 100):
+        monkeypatch.setattr(_tree_arrays, "FEW_ROWS", few)
+        walks.append(np.stack(list(_tree_arrays.leaves(trees.arrays, columns, COLUMNS.levels))))
+    np.testing.assert_array_equal(walks[0], walks[1])
+    assert walks[0].shape == (len(trees.arrays["start"]), 50)
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:
