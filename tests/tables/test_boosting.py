@@ -13,7 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from stakes import SavedModel, Utility
 from stakes._io.tensors import read_tensors
 from stakes.predictors import BoostedTrees
-from stakes.predictors.trees import ITERATIONS, settings
+from stakes.predictors.trees import ITERATIONS, SETTINGS
 from stakes.seeds import derive
 from stakes.tables.models import MODELS, Problem, Recipe, model, model_names
 from stakes.training.config import Training
@@ -52,7 +52,7 @@ def test_boosting_is_scikit_learns_stopped_on_the_same_rows() -> None:
     task = problem()
     trees, details = model("boosting").train(task, RECIPE, seed=4)
     theirs = HistGradientBoostingClassifier(
-        **settings(len(task.train)),
+        **SETTINGS,
         random_state=derive(4, "boosting") % 2**32,
         early_stopping=True,
         max_iter=ITERATIONS,

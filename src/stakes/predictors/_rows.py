@@ -87,7 +87,7 @@ def spread(present: NDArray[np.float64], known: Tensor) -> NDArray[np.float64]:
 
 def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Over the first axis."""
-    probs = np.exp(scores - scores.max(0))
+    probs: NDArray[np.float64] = np.exp(scores - scores.max(0))
     probs /= probs.sum(0)
     return probs
 

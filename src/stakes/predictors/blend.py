@@ -15,7 +15,7 @@ from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.predictors import registry
 from stakes.predictors._rows import BLOCK_ROWS, damaged
 
-PENALTY = 10.0  # of weights that are not equal, against a sum of log-losses over rows
+PENALTY = 3.0  # of weights that are not equal, against a sum of log-losses over rows
 FLOOR = 1e-6  # of probabilities: less tells nothing about a model, and 0, from all of them, would decide alone
 NEGLIGIBLE = 1e-3  # a weight that is not worth computing a model for
 

@@ -17,6 +17,7 @@ from stakes.seeds import derive
 from stakes.training.examples import TensorExamples
 
 TREES = 200
+SMALLEST_LEAF = 3  # rows: with fewer, probabilities of small tables are too sure
 MOST_LEAVES = 256  # of a tree, so that a forest takes a few megabytes
 
 _VECTORS = {
@@ -42,15 +43,14 @@ class Forest(RowPredictor):
 
     @classmethod
     def fit(cls, train: TensorExamples, classes: int, seed: int, trees: int = TREES) -> Self:
-        """Train scikit-learn's ExtraTreesClassifier."""
-        from sklearn.ensemble import ExtraTreesClassifier
+        """Train scikit-learn's RandomForestClassifier; it needs no validation rows."""
+        from sklearn.ensemble import RandomForestClassifier
 
         known = known_classes(train.labels, classes, cls.taker)
         x, labels, weights = as_arrays(train, cls.taker)
-        model = ExtraTreesClassifier(
+        model = RandomForestClassifier(
             trees,
-            min_samples_leaf=2,
-            max_features=0.5,
+            min_samples_leaf=SMALLEST_LEAF,
             max_leaf_nodes=MOST_LEAVES,
             random_state=derive(seed, "forest") % 2**32,
         )

@@ -42,9 +42,7 @@ class Logistic(RowPredictor):
         held_out = scorable(validation, known)
         x, labels, weights = as_arrays(train, cls.taker)
         if not np.isfinite(x).all():
-            raise StakesError(
-                "expected finite numbers to train a logistic regression on, but some are not: encode gaps"
-            )
+            raise StakesError("expected finite numbers to train a logistic regression on, but some are not")
         model = LogisticRegression(max_iter=1000, warm_start=True)
         best, lowest = None, np.inf
         for strength in STRENGTHS if held_out is not None else (DEFAULT_STRENGTH,):
