@@ -80,6 +80,9 @@ class Objective(ABC):
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
         return
 
+    def keep_models(self, places: Tensor) -> None:  # noqa: B027 (most remember nothing)
+        """Go on with some of the models of a stack, where they are the second axis of what it remembers."""
+
     def state_dict(self) -> dict[str, Tensor]:
         """What has to be kept to go on after an interruption."""
         return {}
@@ -202,6 +205,9 @@ class LossCalibrated(Objective):
             choice = self._best(posterior.mixture(x, self.samples), index)
             memory = self._room(index, choice.shape[1:], torch.int16)
             memory[index.to(memory.device)] = choice.to(memory)
+
+    def keep_models(self, places: Tensor) -> None:
+        self._memory = None if self._memory is None else self._memory[:, places]
 
     def state_dict(self) -> dict[str, Tensor]:
         memory = {} if self._memory is None else {"memory": self._memory}

@@ -77,7 +77,7 @@ def test_a_member_is_a_plain_network_with_scaled_weights(count: int) -> None:
             weight = layer.after[member][:, None] * layer.weight.T * layer.before[member]
             plain.load_state_dict({"weight": weight, "bias": layer.bias[member]})
             h = plain(h).relu()
-        expected = h @ made.head_weight[member].T + made.head_bias[member, :, 0]
+        expected = h @ made.head_weight[member] + made.head_bias[member]
         torch.testing.assert_close(output, expected)
 
 

@@ -162,6 +162,30 @@ def test_models_with_large_steps_are_trained_one_after_the_other(monkeypatch: py
         assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items())
 
 
+@pytest.mark.parametrize("make", [pair, tables])
+@pytest.mark.parametrize("goal", [Standard, lambda: LossCalibrated(UTILITY, refresh="running", warmup=9)])
+def test_models_that_have_stopped_cost_nothing_and_change_nothing(
+    goal: type[Objective], make: Callable[[int], Posterior], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Training(epochs=60, batch_size=60, learning_rate=0.1, patience=2, samples=3, select="nll")
+    alone, together = ([make(seed) for seed in range(4)] for _ in range(2))
+    trains, validations = ([examples(start + seed) for seed in range(4)] for start in (0, 100))
+    histories = [
+        fit(posterior, goal(), train, held, utility=UTILITY, config=config, seed=seed, progress=False)
+        for seed, (posterior, train, held) in enumerate(zip(alone, trains, validations, strict=True))
+    ]
+    seen = []
+    outputs = Stack.outputs
+    monkeypatch.setattr(Stack, "outputs", lambda self, x, samples=1: seen.append(x.shape[1]) or outputs(self, x))
+    fit_together(together, goal(), trains, validations, utility=UTILITY, config=config, seeds_of=range(4))
+    lengths = [len(history.epochs) for history in histories]
+    assert seen == [sum(length > epoch for length in lengths) for epoch in range(max(lengths))]
+    assert len({*seen}) > 1
+    for ours, theirs in zip(together, alone, strict=True):
+        for key, value in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-3, atol=1e-4)
+
+
 def test_no_two_models_see_the_same_batches_and_each_sees_all_rows() -> None:
     sets = [TensorExamples(torch.arange(50.0)[:, None], torch.arange(50)) for _ in range(2)]
     orders = [torch.randperm(50, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]

@@ -16,8 +16,8 @@ class PiecewiseLinear(nn.Module):
     """Embeddings of numbers: ``(B, count) -> (B, count * size)``.
 
     A number passes the bins of its column one after the other: each counts 1 if the number is beyond it, 0 if it is
-    before it, and within it the share that is passed. The embedding is a linear function of these, with a ReLU. Beyond
-    the first and the last edge it is constant, so that an outlier cannot decide alone.
+    before it, and within it the share that is passed. The embedding is a linear function of these. Beyond the first and
+    the last edge it is constant, so that an outlier cannot decide alone.
 
     The edges are quantiles of the training rows, or all the values of a column that has few. They are part of the
     state, and saved and loaded with the weights.
@@ -47,7 +47,7 @@ class PiecewiseLinear(nn.Module):
         self._has_bins = True
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, self.encoded(x), self.weight).relu().transpose(0, 1).flatten(1)
+        return torch.baddbmm(self.bias, self.encoded(x), self.weight).transpose(0, 1).flatten(1)
 
     def encoded(self, x: Tensor) -> Tensor:
         """``(count, B, bins)`` how much of each bin each number has passed."""

@@ -19,7 +19,7 @@ from stakes.errors import StakesError
 from stakes.features import Features
 from stakes.networks.piecewise import BINS, PiecewiseLinear
 
-MEMBERS, WIDTH, DEPTH, EMBEDDING = 16, 128, 2, 8  # defaults, here and of a `Recipe`
+MEMBERS, WIDTH, DEPTH, EMBEDDING = 8, 128, 2, 8  # as chosen on training rows of the example tables
 MANY_ROWS = 128  # for so many, it is cheaper to scale the weights than what they are multiplied with
 
 
@@ -68,8 +68,8 @@ class TabM(nn.Module):
         self.layers[0].before = nn.Parameter(signs.repeat_interleave(torch.tensor(columns), 1))
         self.dropout = nn.Dropout(dropout)
         bound = 1 / math.sqrt(width)
-        self.head_weight = nn.Parameter(torch.empty(members, outputs, width).uniform_(-bound, bound))
-        self.head_bias = nn.Parameter(torch.empty(members, outputs, 1).uniform_(-bound, bound))
+        self.head_weight = nn.Parameter(torch.empty(members, width, outputs).uniform_(-bound, bound))
+        self.head_bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound))
 
     def set_bins(self, x: Tensor) -> None:
         """Take the bins of the numbers from ``x``, rows like those that it will be trained on."""
@@ -86,8 +86,9 @@ class TabM(nn.Module):
         h = torch.cat(parts, 1)  # (B, U)
         for layer in self.layers:
             h = self.dropout(layer(h).relu())  # (members, B, width)
-        # The rows innermost in memory, where a softmax over few classes is fast.
-        return torch.baddbmm(self.head_bias, self.head_weight, h.transpose(1, 2)).transpose(1, 2)
+        outputs = torch.baddbmm(self.head_bias, h, self.head_weight)
+        # With the rows innermost in memory, a softmax over few classes is fast.
+        return outputs.transpose(1, 2).contiguous().transpose(1, 2)
 
     def squared_norm(self) -> Tensor:
         """The sum of squares of a member's weights, without scales and biases: the mean over members."""

@@ -59,21 +59,31 @@ class TrainingLoop:
         self.steps = Steps(fabric, posterior, self._losses, config, make_optimizer, make_scheduler, on_step)
 
     def run(
-        self, models: Sequence[ModelState], report: Callable[[Epoch], None], checkpoint: Checkpoint | None = None
+        self,
+        models: Sequence[ModelState],
+        report: Callable[[Epoch], None],
+        checkpoint: Checkpoint | None = None,
+        keep: Callable[[Sequence[int]], None] = lambda places: None,
     ) -> None:
-        """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it."""
+        """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it.
+
+        ``keep`` is told which models of a stack still learn, whenever some have stopped.
+        """
         if len(models) > 1 and self.config.clip_norm is not None:
             raise StakesError("clip_norm is for one network: the gradients of models trained together have no one norm")
         with one_thread() if _is_small(models[0].posterior, self.fabric.device) else nullcontext():
             with seeds.seeded(self.seed, "check"):  # for a dataset that draws random numbers
                 batch = models[0].examples.first()
             models[0].posterior.check(self.fabric.to_device(batch.x))
+            learning = list(models)
             for number in range(len(models[0].history.epochs) + 1, self.config.epochs + 1):
-                learning = [model for model in models if not model.history.stalled(self.config.patience)]
+                before, learning = learning, [m for m in learning if not m.history.stalled(self.config.patience)]
                 if not learning:
                     break
+                if len(learning) < len(before):
+                    keep([place for place, model in enumerate(models) if model in learning])
                 with seeds.seeded(self.seed, "epoch", number, self.fabric.global_rank):
-                    loss = self._epoch(number, len(models))
+                    loss = self._epoch(number, len(learning))
                 self._require_finite(loss, number, models)
                 for model in learning:
                     epoch = self._scored(model, Epoch(number, loss))
