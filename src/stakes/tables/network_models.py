@@ -95,7 +95,7 @@ class NetworkModel(Model):
         progress: Progress = lambda epoch: None,
     ) -> list[Part]:
         sides = [problem.sides(fold) for fold in folds]
-        held = [examples if self.stops_early else None for _, examples in sides]
+        held = [examples for _, examples in sides if examples is not None and self.stops_early]
         own_seeds = [seeds.derive(seed, "fold", fold) for fold in folds]
         posteriors = [copy.deepcopy(part.posterior) for part in before if isinstance(part, SampledPosterior)]
         if not posteriors:
@@ -108,7 +108,7 @@ class NetworkModel(Model):
                 posteriors,
                 self.objective(problem.utility),
                 [train for train, _ in sides],
-                None if None in held else held,
+                held or None,
                 utility=problem.utility,
                 config=self.training(recipe),
                 seeds_of=own_seeds,
@@ -117,9 +117,9 @@ class NetworkModel(Model):
         else:
             kept = checkpoint if len(folds) == 1 else None
             histories = [
-                self._fit(problem, recipe, fold, posterior, (train, stop), own, kept, progress)
+                self._fit(problem, recipe, fold, posterior, train, stop, own, kept, progress)
                 for posterior, fold, (train, _), stop, own in zip(
-                    posteriors, folds, sides, held, own_seeds, strict=True
+                    posteriors, folds, sides, held or [None] * len(folds), own_seeds, strict=True
                 )
             ]
         return [
@@ -138,7 +138,8 @@ class NetworkModel(Model):
         recipe: Recipe,
         fold: int,
         posterior: Posterior,
-        sides: tuple[TensorExamples, TensorExamples | None],
+        train: TensorExamples,
+        held: TensorExamples | None,
         seed: int,
         checkpoint: Path | None,
         progress: Progress,
@@ -147,7 +148,8 @@ class NetworkModel(Model):
         return fit(
             posterior,
             self.objective(utility),
-            *sides,
+            train,
+            held,
             utility=utility_held,
             config=self.training(recipe),
             seed=seed,
