@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -119,7 +120,7 @@ class NetworkModel(Model):
             histories = [
                 self._fit(problem, recipe, fold, posterior, train, stop, own, kept, progress)
                 for posterior, fold, (train, _), stop, own in zip(
-                    posteriors, folds, sides, held or [None] * len(folds), own_seeds, strict=True
+                    posteriors, folds, sides, held or repeat(None, len(folds)), own_seeds, strict=True
                 )
             ]
         return [
