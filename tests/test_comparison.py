@@ -93,12 +93,12 @@ def test_the_differences_are_paired() -> None:
 def test_seeds_are_paired_whatever_the_order_of_the_runs() -> None:
     """Both models say SURE with one seed and TIMID with the other: paired by seed, nothing differs."""
     items = [
+        Predictions("standard", 1, TIMID),
+        Predictions("weighted", 0, SURE),
         Predictions("weighted", 1, TIMID),
         Predictions("standard", 0, SURE),
-        Predictions("weighted", 0, SURE),
-        Predictions("standard", 1, TIMID),
     ]
-    assert [item.seed for item in select(scored(items), "weighted", "optimal")] == [0, 1]
+    assert [item.seed for item in select(scored(items), "standard", "optimal")] == [0, 1]
     difference = compare(scored(items), CHOICE, seed=0).row("weighted", "optimal").difference
     assert difference is not None
     assert (difference.low, difference.mean, difference.high) == (0, 0, 0)

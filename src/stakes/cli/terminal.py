@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeElapsedColumn
 from rich.table import Table
 
-from stakes.evaluation.comparison import Comparison
+from stakes.evaluation.comparison import Comparison, Row
 from stakes.report.words import (
     RULE_NAMES,
     VERDICTS,
@@ -111,9 +111,7 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
     )
     for heading in headings:
         table.add_column(heading, justify="right", overflow="fold")
-    for row in comparison.rows:
-        if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
-            continue
+    for row in _shown(comparison):
         table.add_row(
             row.model,
             RULE_NAMES[row.rule],
@@ -131,10 +129,15 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
     console.print(verdicts(comparison), soft_wrap=True)
 
 
+def _shown(comparison: Comparison) -> list[Row]:
+    """All rows but that of the most frequent outcome for everybody: nobody would decide so."""
+    return [row for row in comparison.rows if (row.model, row.rule) != ("constant", "argmax")]
+
+
 def verdicts(comparison: Comparison) -> str:
     """In words, which rows are beyond chance better or worse than the reference, and which are not."""
     groups: dict[Verdict, list[str]] = {kind: [] for kind in VERDICTS}
-    for row in comparison.rows:
+    for row in _shown(comparison):
         if row.difference is not None:
             rule = "" if row.rule == "optimal" else f" ({RULE_NAMES[row.rule]})"
             groups[verdict(row.difference)].append(f"{row.model}{rule}")
