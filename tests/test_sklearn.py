@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from stakes import MLP, DecisionClassifier, MCDropout, StakesError, Training, Utility, families
 from stakes.calibration import Calibrated
-from stakes.predictors import Blend, BoostedTrees, Constant, SampledPosterior
+from stakes.predictors import Blend, BoostedTrees, Constant, Forest, SampledPosterior
 from stakes.tables.models import COMPARED
 from stakes.tables.problem import FAMILIES, Recipe
 
@@ -24,10 +24,26 @@ EXPECTED_FAILURES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the trees: most of the time of a blend of few rows."""
+    monkeypatch.setattr(Forest.fit.__func__, "__defaults__", (20,))
+
+
 @parametrize_with_checks(
     [
-        DecisionClassifier(folds=2, tabm={"members": 2, "width": 16}, epochs=20, batch_size=64, random_state=0),
-        DecisionClassifier(model="calibrated", network="mlp", folds=2, epochs=40, samples=20, random_state=0),
+        DecisionClassifier(folds=2, tabm={"members": 2, "width": 16}, epochs=4, batch_size=64, random_state=0),
+        DecisionClassifier(
+            model="calibrated",
+            network="mlp",
+            hidden=(16,),
+            folds=2,
+            epochs=15,
+            learning_rate=0.01,
+            batch_size=64,
+            samples=20,
+            random_state=0,
+        ),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
