@@ -12,8 +12,7 @@ from stakes.likelihoods import Categorical
 from stakes.paper.digits.data import FILES, read_digits
 from stakes.posteriors.base import Posterior
 from stakes.predictors import SampledPosterior
-from stakes.tables.fit import prepare
-from stakes.tables.models import Recipe, model
+from stakes.tables.prepare import prepare
 from stakes.tables.task import TableTask
 from stakes.utility import TableUtility
 
@@ -32,6 +31,12 @@ TABLES = {
     "credit_default": Table("default.payment.next.month", ("ID",), (("0", "repaid"), ("1", "defaulted"))),
     "fetal_health": Table("NSP", ("CLASS",), (("1", "normal"), ("2", "suspect"), ("3", "pathologic"))),
     "maternal_risk": Table("RiskLevel"),
+    "telco_churn": Table("Churn", ("customerID",), (("No", "stays"), ("Yes", "churns"))),
+    "machine_failure": Table(
+        "Machine failure",
+        ("UDI", "Product ID", "TWF", "HDF", "PWF", "OSF", "RNF"),
+        (("0", "runs"), ("1", "fails")),
+    ),
 }
 
 
