@@ -21,7 +21,7 @@ from stakes.outcomes import Predictive, Predictor
 from stakes.predictors import SampledPosterior
 from stakes.tables.mix import train_mix
 from stakes.tables.models import require_compared
-from stakes.tables.problem import FAMILIES, Noise, Problem, Recipe
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Noise, Problem, Recipe
 from stakes.tables.split import Fold, folds
 from stakes.tables.values import as_text, encode_labels
 from stakes.training.config import Training
@@ -78,8 +78,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         label_noise: Noise = Recipe.noise,
         epochs: int = Training.epochs,
         batch_size: int | None = Training.batch_size,
-        learning_rate: float = Training.learning_rate,
-        patience: int | None = Training.patience,
+        learning_rate: float | None = None,
+        patience: int | None = PATIENCE,
         samples: int = Recipe.samples,
         random_state: Any = None,
     ) -> None:
@@ -193,7 +193,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         return tables
 
     def _recipe(self) -> Recipe:
-        training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience, select="nll")
+        rate = LEARNING_RATES[self.network] if self.learning_rate is None else self.learning_rate
+        training = Training(self.epochs, self.batch_size, rate, patience=self.patience, select="nll")
         posterior = FAMILIES[self.network] if self.posterior is None else self.posterior
         return Recipe(
             network=self.network,
