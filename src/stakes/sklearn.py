@@ -112,7 +112,7 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
 
         ``costs``, where each row has its own: ``(N, decisions, outcomes)``, in the order of `utility`, or of the
         classes without one; or a utility with a table for each row, such as `FormulaUtility.for_rows` makes.
-        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) of numbers:
+        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) numbers:
         each fold trains on earlier rows than it holds out.
         """
         require_compared(self.model)
