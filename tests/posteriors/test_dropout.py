@@ -269,3 +269,12 @@ def test_five_samples_in_training_update_batch_norm_as_five_passes_do() -> None:
 def test_inputs_are_cast_to_the_precision_of_the_weights() -> None:
     draws, x = MCDropout(small()).draw(4, 0), torch.randn(5, 2, dtype=torch.float64)
     assert torch.equal(draws(x).log_probs(), draws(x.float()).log_probs())
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_inputs_of_another_width_are_refused(rows: int, width: int) -> None:
+    drop = nn.Dropout(0.2)
+    for layers in ([nn.Linear(3, 8), nn.ReLU(), drop, nn.Linear(8, 2)], [drop, nn.Linear(3, 2)]):
+        with pytest.raises(StakesError, match=f"expected 3 numbers .* but got {width}"):
+            MCDropout(nn.Sequential(*layers)).draw(10, seed=0)(torch.randn(rows, width)).mean_probs()
