@@ -5,6 +5,7 @@ positional arguments, a dict as keyword arguments. The output is a tensor of log
 ``output["logits"]``, as the models of Hugging Face do.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -166,7 +167,24 @@ def labelled(items: Any) -> tuple[Inputs, Tensor, Tensor | None]:
             f"expected weights as floating-point numbers in the third place of a batch, but got {weights.dtype}: leave "
             "out what are positions, which fit knows itself, and use weights.float() for counts"
         )
-    return x, labels, weights
+    if weights is not None:
+        require_weights(weights)
+    return x, class_numbers(labels), weights
+
+
+def class_numbers(labels: Tensor) -> Tensor:
+    """Labels as they are used: class numbers as int64, whatever integers they were; amounts as they are."""
+    return labels if labels.is_floating_point() else labels.long()
+
+
+def require_weights(weights: Tensor) -> None:
+    """Refuse weights that are negative, infinite or NaN."""
+    low, high = map(float, weights.aminmax()) if weights.numel() else (0.0, 0.0)
+    if not 0 <= low <= high < math.inf:
+        raise StakesError(
+            f"expected a weight of 0 or more for each example or label, but got weights from {low} to {high}: use 0 "
+            "for what is not to count"
+        )
 
 
 def _described(x: Any) -> str:
