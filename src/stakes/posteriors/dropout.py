@@ -20,7 +20,7 @@ from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
-from stakes.posteriors._sampling.balance import fresh_masks, group_size
+from stakes.posteriors._sampling.balance import fresh_masks, group_size, share_shown
 from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
@@ -183,8 +183,9 @@ class DropoutDraws(FrozenDraws):
     _network: FusedNetwork
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
-        group = group_size(dropout_rate(layer) for layer in dropout_layers(network))
-        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group)
+        rates = [dropout_rate(layer) for layer in dropout_layers(network)]
+        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group_size(rates))
+        self.shown = share_shown(rates)
         self._stacked = StackedLayers.of_layers(self._network.layers or [], names={})
 
     @torch.no_grad()
