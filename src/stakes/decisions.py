@@ -166,11 +166,12 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
         if doubt is not None:
             lead = decisions.expected_utility - others.values[..., number]
             clear &= lead > _student(1 - doubt, freedom) * error
-            # Equal draws say nothing of their error: a share of others, up to ``unseen``, may not have come yet.
-            unseen = 1 - doubt ** (1 / samples)
-            equal = advantage.std(0) < EQUAL_DRAWS * lead
-            least = utility.least_advantage(decisions.choice, rival, advantage)
-            clear &= ~equal | ((1 - unseen) * lead + unseen * least > 0)
+            if bool((error < EQUAL_DRAWS * lead).any()):
+                # Equal draws say nothing of their error: a share of others, up to ``unseen``, may not have come yet.
+                unseen = 1 - doubt ** (1 / samples)
+                least = utility.least_advantage(decisions.choice, rival, advantage)
+                equal = advantage.std(0) < EQUAL_DRAWS * lead
+                clear &= ~equal | ((1 - unseen) * lead + unseen * least > 0)
     return _Look(decisions, clear)
 
 
