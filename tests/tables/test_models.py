@@ -129,7 +129,9 @@ def test_a_finetuned_network_leaves_the_one_it_starts_from_as_it_was() -> None:
     task = problem(60, count=2)
     before = [part.predictor for part in train("standard", task)]
     said = [predictor(task.examples.x).mean_probs() for predictor in before]
-    after = TRAINED["calibrated-1"].train(task, replace(TABM, training=Training(20, select="nll")), 1, [0, 1], before=before)
+    after = TRAINED["calibrated-1"].train(
+        task, replace(TABM, training=Training(20, select="nll")), 1, [0, 1], before=before
+    )
     for predictor, expected, part in zip(before, said, after, strict=True):
         assert torch.equal(predictor(task.examples.x).mean_probs(), expected)
         assert not torch.equal(part.predictor(task.examples.x).mean_probs(), expected)

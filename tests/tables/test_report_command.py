@@ -17,7 +17,6 @@ from stakes.decisions import decide
 from stakes.tables.run import Run
 from stakes.tables.task import TableTask, command
 
-
 MODELS = ("--models", "logistic,calibrated,blend")
 
 
@@ -111,8 +110,32 @@ def test_what_is_no_finished_run_is_one_line(refused: Callable[..., str], tmp_pa
         ("--time", "age", "--network", "mlp"),
         ("--label-noise", "0.1", "--models", "noise"),
         ("--label-noise", "learnt", "--network", "mlp", "--posterior", "ensemble", "--members", "3"),
-        ("--network", "mlp", "--hidden", "8,4", "--dropout", "0.3", "--samples", "7", "--epochs", "3", "--patience", "2"),
-        ("--batch-size", "9", "--learning-rate", "0.05", "--network", "mlp", "--posterior", "mean_field", "--hidden", ""),
+        (
+            "--network",
+            "mlp",
+            "--hidden",
+            "8,4",
+            "--dropout",
+            "0.3",
+            "--samples",
+            "7",
+            "--epochs",
+            "3",
+            "--patience",
+            "2",
+        ),
+        (
+            "--batch-size",
+            "9",
+            "--learning-rate",
+            "0.05",
+            "--network",
+            "mlp",
+            "--posterior",
+            "mean_field",
+            "--hidden",
+            "",
+        ),
     ],
 )
 def test_the_command_of_a_run_asks_for_the_same_run(

@@ -135,7 +135,7 @@ def test_the_page_shows_formulas_in_place_of_the_explorer(run_folder: Path, tmp_
 def test_fit_from_the_command_line(stakes: Callable[..., Any], loans: Path, tmp_path: Path) -> None:
     new = loans.parent / "new.csv"
     options = ("--target", "outcome", "--costs", loans.parent / "costs.csv", "--out", tmp_path / "run", "--test", new)
-    said = stakes("fit", loans, *options, *MODELS, *TINY)
+    said = stakes("fit", loans, *TINY, *MODELS, *options)
     assert said.code == 0, said.err
     costs = Run.load(tmp_path / "run").utility.costs
     np.testing.assert_allclose(costs, [by_hand(amount) for amount in pd.read_csv(new)["credit amount"]])
