@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+settings.register_profile("shared", deadline=None)  # the machine may be busy with other things
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,11 @@ from stakes.training.config import Training
 SMALL = Recipe(tabm={"members": 2, "width": 8}, training=Training(epochs=4, select="nll"))
 ELSEWHERE = """
 import json, sys
-import numpy as np
 import pandas as pd
 from stakes import Decider
 decided = Decider(sys.argv[1], settle=1)(pd.read_csv(sys.argv[2]))
 assert not [name for name in sys.modules if name.split(".")[0] == "sklearn"]
-decided.to_json(sys.stdout, orient="list", double_precision=15)
+print(json.dumps(decided.to_dict("list")))
 """
 
 

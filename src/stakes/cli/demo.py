@@ -39,7 +39,9 @@ def demo_task(folder: Path, *, seeds: int, corrupted: int) -> TableTask:
             posterior={"family": "dropout"},
             hidden=(20,),
             dropout=0.2,
-            training=Training(EPOCHS, batch_size=50, patience=EPOCHS, checkpoint_seconds=CHECKPOINT_SECONDS),
+            training=Training(
+                EPOCHS, batch_size=50, patience=EPOCHS, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
+            ),
             noise=corrupted / diagnosis.TRAIN_PER_CLASS,
         ),
         seeds=seeds,

@@ -96,13 +96,17 @@ def latest(times: npt.NDArray[np.float64], share: float) -> tuple[IntArray, IntA
 
 def forward_folds(times: npt.NDArray[np.float64], count: int) -> tuple[Fold, ...]:
     """Each fold holds out the rows of one span of time, and trains on all before it; the first span is never held."""
+    distinct = np.unique(times)
+    if len(distinct) < 3:
+        raise StakesError(f"expected rows of at least three times for folds in time, but got {len(distinct)}")
     edges = np.unique(np.quantile(times, np.arange(1, count + 1) / (count + 1), method="higher"))
+    edges = edges[edges > distinct[0]]
+    if len(edges) < 2:  # most rows are of one time: by the times, whatever rows they have
+        edges = np.unique(np.quantile(distinct[1:], np.linspace(0, 1, count), method="nearest"))
     spans = np.searchsorted(edges, times, side="right")  # (N,) from 0
-    numbers = np.unique(spans)
-    made = [Fold(np.flatnonzero(spans < number), np.flatnonzero(spans == number)) for number in numbers[1:]]
-    if len(made) < 2:
-        raise StakesError(f"expected rows of at least three times for folds in time, but got {len(np.unique(times))}")
-    return tuple(made)
+    return tuple(
+        Fold(np.flatnonzero(spans < number), np.flatnonzero(spans == number)) for number in range(1, len(edges) + 1)
+    )
 
 
 def split(
