@@ -23,7 +23,7 @@ def sentences(evaluation: Evaluation) -> list[str]:
         parts += evaluation.drift.sentences()
     else:
         parts.append(
-            "Whether rows have drifted cannot be told: the columns or a description of the training rows lack."
+            "Whether rows have drifted cannot be told: their columns, or a description of the training rows, are not there."
         )
     return [*parts, retraining(evaluation)]
 
@@ -45,7 +45,7 @@ def retraining(evaluation: Evaluation) -> str:
         "yes": f"Retraining is due: {reasons}, beyond chance.",
         "watch": f"Retraining may be due soon: {reasons}; the decisions are not worse for it so far.",
         "no": "Retraining is not due: nothing is worse beyond chance.",
-        "unknown": f"Whether retraining is due cannot be told from {evaluation.rows} rows: wait for at least {FEW_ROWS}.",
+        "unknown": f"{evaluation.rows} rows cannot tell whether retraining is due: wait for at least {FEW_ROWS}.",
     }[evaluation.due]
 
 

@@ -98,14 +98,16 @@ class Evaluation:
         return "watch" if reasons else "unknown" if self.rows < FEW_ROWS else "no"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types. Amounts of a decision are as the user gave them: costs, or utilities."""
-        stated, given = self.utility.stated, self.utility.given
-        claim = self.claimed is not None and self.against_claim is not None and self.reliability is not None
-        calibration = {
-            f"claimed_{given}": stated(self.claimed),
-            "worth_more_than_claimed": list(self.against_claim or ()),
-            "calibration_error": self.reliability.ece if self.reliability else None,
-        }
+        """Plain JSON types. Amounts of a decision are as the user gave them, costs or utilities; an interval has its
+        mean, low and high end. ``worth_more``: how much more utility the decisions had than that.
+        """
+        given, claims = self.utility.given, None
+        if self.claimed is not None and self.against_claim is not None and self.reliability is not None:
+            claims = {
+                given: float(self.utility.stated(self.claimed)),
+                "worth_more": list(self.against_claim),
+                "calibration_error": self.reliability.ece,
+            }
         return {
             "target": self.target,
             **self.files,
@@ -113,15 +115,18 @@ class Evaluation:
             "left_out": dict(self.left_out),
             "unit": self.utility.unit,
             given: stated_interval(self.worth, self.utility),
-            "constant": {"decision": self.constant, given: stated_interval(self.constant_worth, self.utility)},
-            "worth_more_than_constant": list(self.against_constant),
+            "constant": {
+                "decision": self.constant,
+                given: stated_interval(self.constant_worth, self.utility),
+                "worth_more": list(self.against_constant),
+            },
             "last_test": {
                 "rows": self.last_rows,
                 given: stated_interval(self.last_worth, self.utility),
+                "worth_more": list(self.against_last),
                 "calibration_error": self.last_reliability.ece,
             },
-            "worth_more_than_last_test": list(self.against_last),
-            "claims": calibration if claim else None,
+            "claims": claims,
             "outcomes": [each._asdict() | {"off": each.off} for each in self.outcomes],
             "confusion": self.counts.tolist(),
             "drift": None if self.drift is None else self.drift.to_dict(),
@@ -198,7 +203,9 @@ def _evaluation(
         utility=utility,
         counts=metrics.confusion_counts(taken.choice, labels, utility),
         worth=own,
-        constant=utility.decisions[int(for_all[0])] if len(for_all.unique()) == 1 else "as costs and frequencies say",
+        constant=utility.decisions[int(for_all[0])]
+        if bool((for_all == for_all[0]).all())
+        else "as costs and frequencies say",
         constant_worth=metrics.bootstrap(constant, seed=seed),
         against_constant=metrics.paired_difference(worth, constant, seed=seed),
         last_worth=last_worth,

@@ -29,8 +29,8 @@ def join_decisions(
     absent = [name for name in (id_column, "decision") if name not in table.columns]
     if absent:
         raise StakesError(
-            f"{decisions}: expected the columns {listing([id_column, 'decision'])}, as `stakes decide --id {id_column}` "
-            f"writes them, but it has {listing(table.columns)}"
+            f"{decisions}: expected the columns {listing([id_column, 'decision'])}, as `stakes decide --id` writes "
+            f"them, but it has {listing(table.columns)}"
         )
     ids, known = _ids(frame, labelled, id_column), _ids(table, decisions, id_column)
     places = known.get_indexer(ids)

@@ -59,9 +59,10 @@ class Explainer:
         """``(s, n)``: of hybrids, with the row's values in the columns ``(s, n, K)``, else those of rows ``(n, F)``."""
         step = max(1, _NUMBERS // background.numel())
         parts = []
-        for part in members.split(step):
+        for first in range(0, len(members), step):
+            part = members[first : first + step]
             hybrids = torch.where(part[..., self._sources], row, background)  # (s, n, F)
-            parts.append((self._probs(hybrids.flatten(0, 1)) @ gap).unflatten(0, hybrids.shape[:2]))
+            parts.append((self._probs(hybrids.flatten(0, 1)) @ gap).reshape(hybrids.shape[:2]))
         return torch.cat(parts)
 
     @cached_property
