@@ -23,7 +23,7 @@ def sentences(evaluation: Evaluation) -> list[str]:
         parts += evaluation.drift.sentences()
     else:
         parts.append(
-            "Whether rows have drifted cannot be told: their columns, or a description of the training rows, are not there."
+            "Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."
         )
     return [*parts, retraining(evaluation)]
 

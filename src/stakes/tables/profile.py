@@ -16,6 +16,7 @@ import pandas as pd
 from stakes.errors import StakesError
 from stakes.seeds import numpy_generator
 from stakes.tables._profile_columns import (
+    TOLERANCE,
     CategoricalProfile,
     ColumnProfile,
     ColumnView,
@@ -28,7 +29,7 @@ from stakes.tables.values import FloatArray, as_text, numbers
 
 BACKGROUND_ROWS = 64
 MOST_CORRELATED = 50  # columns: of more, correlations are not taken into account
-QUANTILES = (0.5, 0.9, 0.99, 0.999)  # of the scores of training rows; a row beyond the last is unusual as a whole
+QUANTILES = (0.5, 0.9, 0.99, 0.999)  # of the scores of training rows; a row far beyond the last is unusual as a whole
 _KINDS: dict[str, type[NumericProfile] | type[CategoricalProfile]] = {
     "numeric": NumericProfile,
     "categorical": CategoricalProfile,
@@ -46,7 +47,7 @@ class View:
     @cached_property
     def unusual(self) -> npt.NDArray[np.bool_]:
         """(N,) whether a row is unlike the training rows in any way."""
-        return np.stack([self.beyond, *(column.unusual for column in self.columns)]).any(0)
+        return np.asarray(np.stack([self.beyond, *(column.unusual for column in self.columns)]).any(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ class TableProfile:
         """Rows against the training rows."""
         columns = tuple(column.view(frame[column.name]) for column in self.columns)
         scores = _distances(np.stack([column.score for column in columns], axis=1), self.precision)
-        return View(columns, scores, scores > self.quantiles[-1])
+        return View(columns, scores, scores > (1 + TOLERANCE) * self.quantiles[-1])
 
     def describe(self, frame: pd.DataFrame, view: View) -> npt.NDArray[np.object_]:
         """(N,) what is unusual about each row, in words; empty where nothing is."""

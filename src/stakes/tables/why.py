@@ -23,7 +23,7 @@ from stakes.saved_model import SavedModel
 from stakes.seeds import numpy_generator
 
 ENUMERATED = 8  # columns
-NEGLIGIBLE = 1e-6  # of the largest value: what rounding leaves
+NEGLIGIBLE = 1e-6  # of what the two decisions differ by at most: what rounding leaves
 _NUMBERS = 4_000_000  # of features that are evaluated at once
 
 
@@ -97,12 +97,13 @@ class Explainer:
         return moves.mean(1)
 
 
-def top_columns(names: tuple[str, ...], values: NDArray[np.float64], count: int) -> NDArray[np.object_]:
-    """``(N, K) -> (N, count)``: the columns that moved most as text, ``BodyTemp +3.2``; empty where there are none."""
+def top_columns(names: tuple[str, ...], values: NDArray[np.float64], gaps: Tensor, count: int) -> NDArray[np.object_]:
+    """``(N, K), (N, C) -> (N, count)``: the columns that moved most, ``BodyTemp +3.2``; empty where there are none."""
     texts = np.full((len(values), count), "", dtype=object)
+    least = NEGLIGIBLE * gaps.abs().amax(1).numpy()
     for row, own in enumerate(values):
         for place, column in enumerate(np.argsort(-np.abs(own), kind="stable")[:count]):
-            if abs(own[column]) > NEGLIGIBLE * np.abs(own).max():
+            if abs(own[column]) > least[row]:
                 texts[row, place] = f"{names[column]} {_signed(float(own[column]))}"
     return texts
 
