@@ -152,7 +152,9 @@ def test_decisions_are_joined_by_id_and_not_taken_again(
     assert evaluation.drift is None  # the features are not there
     assert evaluation.due == "yes"
     said = stakes("evaluate", run, labelled, "--decisions", taken, "--id", "id", "--out", tmp_path / "out")
-    assert "2 outcomes without a decision are left out." in said.out
+    lines = said.out.splitlines()
+    assert "Left out: rows without an outcome (1), outcomes without a decision (2), decisions without an" in lines[0]
+    assert f"Some outcomes have few cases (ill {(both['state'] == '1').sum()}): what is said to be" in lines[0]
     assert "cannot be told" in (tmp_path / "out" / "evaluation.html").read_text()
 
 

@@ -8,10 +8,11 @@ from stakes.errors import StakesError, listing
 from stakes.evaluation.metrics import Interval
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
-from stakes.report.words import interval, number, verdict, with_unit
+from stakes.report.words import interval, number, numbers, verdict, with_unit
 from stakes.tables.evaluate import FEW_ROWS, Evaluation, Reason, stated_interval
 
 SHOWN_COLUMNS = 12  # of those that drifted most
+FEW_CASES = 20  # of an outcome: intervals of costs that it carries are too narrow
 
 _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would have been worth")}
 
@@ -86,13 +87,15 @@ def _difference(gain: Interval, evaluation: Evaluation) -> str:
 
 def _realised(evaluation: Evaluation) -> str:
     did, _ = _VERB[evaluation.utility.given]
-    lost = "".join(f" {count:,} {reason} {_are(count)} left out." for reason, count in evaluation.left_out.items())
-    amount = _amount(evaluation.worth, evaluation)
-    return f"{evaluation.rows:,} decisions {did} {amount} each (95 % interval).{lost}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    mean, low, high = numbers(*stated_interval(evaluation.worth, evaluation.utility))
+    amount = f"{with_unit(mean, evaluation.utility)} each (95 % interval {low} to {high})"
+    lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
+    cases = zip(evaluation.utility.outcomes, evaluation.counts.sum(0), strict=True)
+    few = ", ".join(f"{name} {count}" for name, count in cases if count < FEW_CASES)
+    return (
+        f"{evaluation.rows:,} decisions {did} {amount}.{lost and f' Left out: {lost}.'}"
+        f"{few and f' Some outcomes have few cases ({few}): what is said to be beyond chance may not be.'}"
+    )
 
 
 def _without_model(evaluation: Evaluation) -> str:
