@@ -79,6 +79,16 @@ def test_costs_in_hundreds_are_told_in_their_own_unit(tmp_path: Path) -> None:
         np.testing.assert_allclose(rows[name], plain[name], atol=2e-3)
 
 
+def test_small_and_large_costs_keep_their_digits(tmp_path: Path) -> None:
+    frame = patients(50)
+    model, places = logistic_model(frame), {}
+    for name, factor in (("small", 1e-9), ("large", 1e9)):
+        replace(model, utility=replace(UTILITY, values=UTILITY.values * factor)).save(tmp_path / name)
+        places[name] = Decider(tmp_path / name)(frame)["expected_cost"].to_numpy() / factor
+    np.testing.assert_allclose(places["small"], places["large"], rtol=1e-3, atol=1e-3)
+    assert (places["small"] != 0).any()
+
+
 def test_draws_settle_a_decision_or_not(tmp_path: Path) -> None:
     frame = patients(100)
     encoder = TableEncoder.fit(frame)
