@@ -260,24 +260,18 @@ def test_other_costs_decide_with_the_same_probabilities(model: Path, data: Path,
     assert rows["decision"].tolist() == np.where(900 * rows["p_well"] < 5, "operate", "scan").tolist()
 
 
-def test_other_costs_may_be_formulas(model: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", ["cost", "utility"])
+def test_other_costs_may_be_formulas(model: Path, data: Path, tmp_path: Path, given: str) -> None:
     frame = pd.read_csv(data, dtype={"id": str}).assign(fee=np.arange(1.0, 41.0))
     frame.to_csv(tmp_path / "fees.csv", index=False)
-    costs = write_csv(tmp_path / "other.csv", ["cost", "well", "ill"], [["a", "=fee", 0], ["b", 0, "=2 * fee"]])
+    costs = write_csv(tmp_path / "other.csv", [given, "well", "ill"], [["a", "=fee", 0], ["b", 0, "=2 * fee"]])
     decide_table(Decider(model, costs=costs), tmp_path / "fees.csv", tmp_path / "out.csv")
     rows = pd.read_csv(tmp_path / "out.csv")
-    np.testing.assert_allclose(rows["cost_a"], frame["fee"] * rows["p_well"], atol=1e-3)
-    np.testing.assert_allclose(rows["cost_b"], 2 * frame["fee"] * rows["p_ill"], atol=1e-3)
-
-
-def test_utilities_as_formulas_stay_utilities(model: Path, data: Path, tmp_path: Path) -> None:
-    frame = pd.read_csv(data, dtype={"id": str}).assign(fee=np.arange(1.0, 41.0))
-    frame.to_csv(tmp_path / "fees.csv", index=False)
-    costs = write_csv(tmp_path / "gains.csv", ["utility", "well", "ill"], [["a", "=fee", 0], ["b", 0, "=2 * fee"]])
-    decide_table(Decider(model, costs=costs), tmp_path / "fees.csv", tmp_path / "out.csv")
-    rows = pd.read_csv(tmp_path / "out.csv")
-    np.testing.assert_allclose(rows["utility_a"], frame["fee"] * rows["p_well"], atol=1e-3)
-    assert (rows["expected_utility"] >= rows[["utility_a", "utility_b"]].max(axis=1) - 1e-6).all()
+    np.testing.assert_allclose(rows[f"{given}_a"], frame["fee"] * rows["p_well"], atol=1e-3)
+    np.testing.assert_allclose(rows[f"{given}_b"], 2 * frame["fee"] * rows["p_ill"], atol=1e-3)
+    amounts = rows[[f"{given}_a", f"{given}_b"]]
+    best = amounts.min(axis=1) if given == "cost" else amounts.max(axis=1)
+    np.testing.assert_array_equal(rows[f"expected_{given}"], best)
 
 
 def test_costs_of_other_outcomes_are_refused(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from patient_tables import write_csv
 
+from stakes import Decider
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
 from stakes.tables.evaluate import evaluate_run, outcome_counts
@@ -101,7 +102,7 @@ def test_other_rows_with_good_results_are_to_be_watched(run: Path, tmp_path: Pat
     said = stakes("evaluate", run, written(tmp_path / "older.csv", older), "--out", tmp_path / "out")
     assert said.out.splitlines()[-2] == "The distribution has shifted in 'age'."
     assert said.out.splitlines()[-1].startswith("Retraining may be due soon: the rows are no longer distributed like")
-    assert "<td>yes</td>" in (tmp_path / "out" / "evaluation.html").read_text()
+    assert 'age <span class="tag">shifted</span>' in (tmp_path / "out" / "evaluation.html").read_text()
 
 
 def test_few_rows_cannot_tell(run: Path, tmp_path: Path) -> None:
@@ -115,6 +116,28 @@ def test_folders_are_numbered(run: Path, tmp_path: Path, stakes: Callable[..., A
         said = stakes("evaluate", run, data)
         assert f"evaluation-{number}/evaluation.html" in said.err
         assert (run / f"evaluation-{number}" / "evaluation.json").is_file()
+
+
+def test_utilities_that_depend_on_the_row(tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    frame = clinic(200, 5).assign(fee=np.arange(200) % 7 + 1.0).replace({"state": {"0": "well", "1": "ill"}})
+    data = written(tmp_path / "data.csv", frame.drop(columns="id"))
+    costs = write_csv(tmp_path / "u.csv", ["utility", "ill", "well"], [["bet", "=-20*fee", "=fee"], ["pass", 0, 0]])
+    fit_table(TableTask(data, "state", costs, test=0.5, models=("logistic",)), RunFolder(tmp_path / "run"))
+    evaluation = evaluate_run(tmp_path / "run", data)
+    bet, ill = evaluation.counts[0].sum(), (frame["state"] == "ill").sum()
+    assert 0 < bet < 200
+    decided = Decider(tmp_path / "run")(frame)
+    worth = np.where(frame["state"] == "ill", -20 * frame["fee"], frame["fee"]) * (decided["decision"] == "bet")
+    assert evaluation.worth.mean == pytest.approx(worth.mean())
+    assert evaluation.constant_worth.mean == 0  # passing is best for everybody
+    assert evaluation.to_dict()["utility"][0] == pytest.approx(worth.mean())
+    said = stakes("evaluate", tmp_path / "run", data).out.splitlines()
+    assert said[0].startswith("200 decisions were worth ")
+    assert said[1].startswith(
+        "Deciding the same for everybody (pass) would have been worth 0 (0 to 0): the decisions were"
+    )
+    assert " more, beyond chance." in said[1]
+    assert ill > 20
 
 
 # Decisions taken earlier -----------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
         "title": f"What decisions about {evaluation.target} came to",
         "evaluation": evaluation,
         "sentences": words,
-        "quantity": f"{given} of a decision{f' [{utility.unit}]' if utility.unit else ''}",
+        "quantity": f"{given} of a decision",
         "amounts": amounts,
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
         "chart": reliability_chart(curves, 0),
