@@ -1,6 +1,7 @@
 """`stakes decide` on models in use: unusual rows, other costs, the columns of a decision file."""
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,14 @@ def test_parquet_has_the_same_columns_with_types(model: Path, data: Path, tmp_pa
         pd.testing.assert_frame_equal(
             found.fillna({"unusual": ""}), pd.read_csv(tmp_path / "out.csv", keep_default_na=False), check_dtype=False
         )
+
+
+def test_a_part_without_rows_and_a_pickled_decider(model: Path) -> None:
+    """As engines for tables in many parts have them."""
+    decider = pickle.loads(pickle.dumps(Decider(model, why=1)))
+    rows = patients(5, seed=3)
+    assert list(decider(rows.iloc[:0]).columns) == decider.columns
+    pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(decider))(rows), Decider(model, why=1)(rows))
 
 
 # Unusual rows ----------------------------------------------------------------------------------------
