@@ -47,7 +47,8 @@ class Decider:
         return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in self.utility.outcomes)]
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
-        x, utility = torch.from_numpy(self.encoder.transform(frame)), utility_of_rows(self.utility, frame)
+        clean = self.encoder.formats.clean(frame)
+        x, utility = torch.from_numpy(self.encoder.encode(clean)), utility_of_rows(self.utility, clean)
         # Allocated first and filled piece by piece: small results that are kept between large activations
         # fragment the memory, and take three times as much of it.
         choice = np.empty(len(x), dtype=np.int64)
