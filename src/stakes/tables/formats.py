@@ -134,14 +134,14 @@ def _numbers_of(
     if guess.odd or (guess.format.plain and len(texts) <= CODES):
         return None
     example = max(texts, key=lambda text: sum(not mark.isdigit() for mark in text))
-    note = f"{series.name!r} ({example!r} as {guess.format.parse(example):.15g}"
+    doubt = ""
     if guess.other is not None:
         example = next(text for text in texts if guess.other.parse(text) != guess.format.parse(text))
-        note += (
-            f"; {example!r} as {guess.format.parse(example):.15g}, though it could be "
-            f"{guess.other.parse(example):.15g}: if so, write it without marks between thousands and with a point"
+        doubt = (
+            f", though it could be {guess.other.parse(example):.15g}: if so, write it without marks between thousands "
+            "and with a decimal point"
         )
-    notes["numbers"].append(f"{note})")
+    notes["numbers"].append(f"{series.name!r} ({example!r} as {guess.format.parse(example):.15g}{doubt})")
     return guess.format
 
 
