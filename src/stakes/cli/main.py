@@ -17,7 +17,7 @@ from stakes.decisions import SETTLE
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
 from stakes.tables.models import COMPARED, compared_names
-from stakes.tables.problem import FAMILIES, Recipe
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
@@ -141,9 +141,11 @@ def fit(
         int | None, _fitting(help="Stop after so many epochs without a better one.", min=1)
     ] = _TRAINING.patience,
     batch_size: Annotated[
-        int | None, _fitting(help="Rows in a step.", min=1, show_default="32 to 256, by the rows")
+        int | None, _fitting(help="Rows in a step.", min=1, show_default="64 to 512, by the rows")
     ] = _TRAINING.batch_size,
-    learning_rate: Annotated[float, _fitting(help="Adam's learning rate.")] = _TRAINING.learning_rate,
+    learning_rate: Annotated[
+        float | None, _fitting(help="Adam's learning rate.", show_default="0.004 for a TabM, 0.001 for an MLP")
+    ] = None,
     seeds: Annotated[int, _run(help="Repetitions of every model, to see how results vary.", min=1)] = TableTask.seeds,
     seed: Annotated[int, _run(help="Where all randomness starts.", min=0, max=_MOST_SEED)] = TableTask.seed,
     workers: Workers = CORES,
@@ -162,8 +164,9 @@ def fit(
     from stakes.training.config import Training
 
     noise = arguments.label_noise(label_noise)
+    rate = LEARNING_RATES[arguments.network(network)] if learning_rate is None else learning_rate
     training = Training(
-        epochs, batch_size, learning_rate, patience=patience, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
+        epochs, batch_size, rate, patience=patience, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
     )
     family = posterior or FAMILIES[arguments.network(network)]
     recipe = Recipe(

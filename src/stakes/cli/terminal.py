@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeElapsedColumn
 from rich.table import Table
 
-from stakes.evaluation.comparison import Comparison
+from stakes.evaluation.comparison import Comparison, Row
 from stakes.report.words import (
     RULE_NAMES,
     VERDICTS,
@@ -46,15 +46,19 @@ class FitsProgress:
         self._epochs, self._running = epochs, dict[Fit, Any]()
         self._total = self._bars.add_task("fits", status="")
         self._planned = self._done = self._started = 0.0
+        self._divisions = 1
 
     def plan(self, fits: Sequence[Fit]) -> None:
         self._planned, self._started = sum(fit.effort for fit in fits), time.monotonic()
+        self._divisions = len({fit.division for fit in fits})
         self._bars.update(self._total, total=self._planned)
 
     def __call__(self, fit: Fit, event: Event) -> None:
         self._bars.start()  # not before there is something to show: until then others write to stderr
         folds = f"fold {fit.folds[0] + 1}" if len(fit.folds) == 1 else f"{len(fit.folds)} folds"
-        division = "" if fit.division == ALL else f", test part {fit.division}"
+        division = (
+            "" if self._divisions == 1 else ", all rows" if fit.division == ALL else f", test part {fit.division}"
+        )
         name = f"  {fit.model}, {folds}{division}, seed {fit.seed}"
         if event == "started":  # a model that reports no epochs keeps a bar without an end
             self._running[fit] = self._bars.add_task(name, total=None, status="")
@@ -107,9 +111,7 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
     )
     for heading in headings:
         table.add_column(heading, justify="right", overflow="fold")
-    for row in comparison.rows:
-        if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
-            continue
+    for row in _shown(comparison):
         table.add_row(
             row.model,
             RULE_NAMES[row.rule],
@@ -127,10 +129,15 @@ def print_comparison(comparison: Comparison, utility: Utility, console: Console)
     console.print(verdicts(comparison), soft_wrap=True)
 
 
+def _shown(comparison: Comparison) -> list[Row]:
+    """All rows but that of the most frequent outcome for everybody: nobody would decide so."""
+    return [row for row in comparison.rows if (row.model, row.rule) != ("constant", "argmax")]
+
+
 def verdicts(comparison: Comparison) -> str:
     """In words, which rows are beyond chance better or worse than the reference, and which are not."""
     groups: dict[Verdict, list[str]] = {kind: [] for kind in VERDICTS}
-    for row in comparison.rows:
+    for row in _shown(comparison):
         if row.difference is not None:
             rule = "" if row.rule == "optimal" else f" ({RULE_NAMES[row.rule]})"
             groups[verdict(row.difference)].append(f"{row.model}{rule}")

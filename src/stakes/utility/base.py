@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -169,6 +170,10 @@ class Utility(ABC):
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
         """``(S, B, ...)``: how much more the choice is expected to be worth than its rival, draw by draw."""
         return self.expected_of(outcomes, choice) - self.expected_of(outcomes, rival)
+
+    def least_advantage(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
+        """``(B, ...)``: a lower bound of `advantage`, whatever the outcomes; in the precision of ``like``."""
+        return torch.full_like(choice, -self.span, dtype=like.dtype)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """The logarithm of `expected_of`, which has to be positive: see `bounded`."""

@@ -85,9 +85,10 @@ class TableUtility(Utility):
         return (probs * self._chosen_rows(self.tensor(probs), choice)).sum(-1)
 
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
-        table = self.tensor(outcomes.weights)
-        gap = self._chosen_rows(table, choice) - self._chosen_rows(table, rival)  # (B, ..., C)
-        return torch.einsum("s...c,...c->s...", outcomes.weights, gap)
+        return torch.einsum("s...c,...c->s...", outcomes.weights, self._gap(choice, rival, outcomes.weights))
+
+    def least_advantage(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
+        return self._gap(choice, rival, like).amin(-1)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """log sum_c u(h, c) p(c), in log space."""
@@ -288,6 +289,11 @@ class TableUtility(Utility):
         values = self.values.copy()
         values[..., row, columns] = value
         return replace(self, values=values, best=max(self.best, float(values.max())))
+
+    def _gap(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
+        """``(B, ..., C)``: what the choice is worth more than its rival, for each outcome."""
+        table = self.tensor(like)
+        return self._chosen_rows(table, choice) - self._chosen_rows(table, rival)
 
     def _one_table(self, what: str) -> Self:
         if self.per_example:
