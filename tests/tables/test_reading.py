@@ -157,6 +157,22 @@ def test_outcomes_are_compared_with_the_data(stakes: Callable[..., object], pati
     assert "column 'ward' has 'east wing', 'north', 'south', but the outcomes" in said.out  # type: ignore[attr-defined]
 
 
+def test_a_model_decides_alike_from_csv_and_parquet(
+    stakes: Callable[..., object], table: Callable[..., TableTask], tmp_path: Path
+) -> None:
+    columns = {"price": [f"£{1000 + 13 * i % 700:,}" for i in range(90)], "nothing": np.full(90, np.nan)}
+    task = table("t.csv", opened=days(90).dt.strftime("%d/%m/%Y"), **columns)
+    table("t.parquet", opened=days(90), **columns)
+    out = tmp_path / "out"
+    options = ("--target", "diagnosis", "--costs", task.costs, "--out", out, "--models", "logistic", "--folds", 2)
+    said = stakes("fit", task.data, *options, "--test", 0.3, "--workers", 1)
+    assert said.code == 0, said.err  # type: ignore[attr-defined]
+    assert "stakes: warning: read as dates: 'opened' ('01/01/2026' as 1 January 2026" in said.err  # type: ignore[attr-defined]
+    for name in ("t.csv", "t.parquet"):
+        assert stakes("decide", out, tmp_path / name, "--out", tmp_path / f"{name}.out.csv").code == 0  # type: ignore[attr-defined]
+    assert (tmp_path / "t.csv.out.csv").read_bytes() == (tmp_path / "t.parquet.out.csv").read_bytes()
+
+
 def test_the_summary_is_saved_with_the_run(run_folder: Path) -> None:
     from stakes.tables.run import Run
 

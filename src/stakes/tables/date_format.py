@@ -44,15 +44,15 @@ class DateFormat:
     parts: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
-    def days(self, values: Sequence[Any]) -> FloatArray:
-        """Days since 1970-01-01, in UTC where a zone is stated; NaN where there is no date in this format."""
-        if any(isinstance(value, str) for value in values):
-            clean = [str(value).strip() for value in values]
+    def days(self, values: "Sequence[str] | pd.Series[Any]") -> FloatArray:
+        """Days since 1970-01-01, of texts in this format or of a column of dates; in UTC where a zone is stated."""
+        if isinstance(values, pd.Series):
+            parsed = pd.to_datetime(values, errors="coerce", utc=True)
+        else:
+            clean = [text.strip() for text in values]
             if self.pattern == ISO:  # pandas takes 2026 and 20260131 for dates as well
                 clean = [text if re.fullmatch(_ISO_DATE, text) else "" for text in clean]
             parsed = pd.to_datetime(pd.Series(clean, dtype=object), format=self.pattern, errors="coerce", utc=True)
-        else:
-            parsed = pd.to_datetime(pd.Series(values, dtype=object), errors="coerce", utc=True)
         return np.asarray((parsed - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def _format_of(series: "pd.Series[Any]", notes: Mapping[str, list[str]]) -> Numb
         return None
     if kind_of(series).startswith(_DATES):
         notes["dates"].append(f"{series.name!r}")
-        return DateFormat(ISO, _varying_parts(DateFormat().days(list(series.dropna().unique()))))
+        return DateFormat(ISO, _varying_parts(DateFormat().days(series)))
     _, uniques = factorize(series)
     if not all(isinstance(value, str) for value in uniques):
         return None
@@ -159,7 +159,8 @@ def _dates_of(
             f"--categorical {series.name}"
         )
     days = DateFormat(guess.pattern).days(read)
-    note = f"{series.name!r} ({read[0]!r} as {pd.Timestamp(days[0], unit='D'):%-d %B %Y}"
+    first = pd.Timestamp(days[0], unit="D")
+    note = f"{series.name!r} ({read[0]!r} as {first.day} {first:%B %Y}"
     if guess.other is not None:
         note += ", though the day could be the month: if so, write dates as 2026-01-31"
     if guess.odd:
@@ -193,7 +194,7 @@ def _read_numbers(series: "pd.Series[Any]", written: NumberFormat) -> FloatArray
 
 def _read_days(series: "pd.Series[Any]", written: DateFormat) -> FloatArray:
     if kind_of(series).startswith(_DATES):
-        return written.days(list(series))
+        return written.days(series)
     codes, uniques = factorize(series)
     days = written.days([str(value) for value in uniques])
     parsed = [
