@@ -157,6 +157,7 @@ def test_outcomes_are_compared_with_the_data(stakes: Callable[..., object], pati
     assert "column 'ward' has 'east wing', 'north', 'south', but the outcomes" in said.out  # type: ignore[attr-defined]
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_model_decides_alike_from_csv_and_parquet(
     stakes: Callable[..., object], table: Callable[..., TableTask], tmp_path: Path
 ) -> None:
