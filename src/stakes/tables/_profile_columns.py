@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from stakes.errors import StakesError
-from stakes.tables.encode import CategoricalColumn, NumericColumn
+from stakes.tables.columns import CategoricalColumn, NumericColumn
 from stakes.tables.values import FloatArray, numbers, text_codes
 
 TOLERANCE = 0.1  # of the training range, or score: a value may lie so far outside of it before it is told

@@ -83,7 +83,8 @@ class Decider:
 
     def decide(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, View | None]:
         """The decisions, and the rows against the training rows, if the model describes these."""
-        x, utility = torch.from_numpy(self.encoder.transform(frame)), utility_of_rows(self.utility, frame)
+        frame = self.encoder.formats.clean(frame)
+        x, utility = torch.from_numpy(self.encoder.encode(frame)), utility_of_rows(self.utility, frame)
         view = None if self.profile is None else self.profile.view(frame)
         unusual = np.full(len(frame), "", dtype=object)
         if self.profile is not None and view is not None:

@@ -172,9 +172,10 @@ def evaluate_run(
             raise StakesError(f"expected outcomes in column {target!r}, but there are none")
         renames = run.settings["renames"] if renames is None else renames
         labels = encode_labels(frame[target], decider.utility.outcomes, renames=renames, name=target)
+        frame = decider.encoder.formats.clean(frame)
         utility = utility_of_rows(decider.utility, frame)
         if decisions is None:
-            took = decider.model.decide(torch.from_numpy(decider.encoder.transform(frame)), decider.settle, utility)
+            took = decider.model.decide(torch.from_numpy(decider.encoder.encode(frame)), decider.settle, utility)
             taken = Taken(took.choice, took.probs.double())
         drift = _drift(decider, frame)
     except StakesError as error:
@@ -224,7 +225,7 @@ def _evaluation(
 
 def _drift(decider: Decider, frame: pd.DataFrame) -> Drift | None:
     """None where there is nothing to compare, or nothing to compare with."""
-    if decider.profile is None or not set(decider.encoder.names) <= set(frame.columns):
+    if decider.profile is None or not set(decider.profile.names) <= set(frame.columns):
         return None
     count = DriftCount(decider.profile)
     count.add(decider.profile.view(frame))

@@ -176,6 +176,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         scored=scored,
         comparison=compare(scored, choice, task.seed),
         formulas=prepared.utility if isinstance(prepared.utility, FormulaUtility) else None,
+        data=prepared.data,
     )
     best = best_seed(predictions, choice.model)
     chosen, division = final[best.seed].mixes[choice.model], prepared.divisions[-1]

@@ -24,7 +24,8 @@ from stakes.tables._profile_columns import (
     damaged,
     fit_column,
 )
-from stakes.tables.encode import NumericColumn, TableEncoder
+from stakes.tables.columns import NumericColumn
+from stakes.tables.encode import TableEncoder
 from stakes.tables.values import FloatArray, as_text, numbers
 
 BACKGROUND_ROWS = 64

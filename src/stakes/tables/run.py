@@ -25,6 +25,7 @@ from stakes._io.files import read_json, write_json, write_text
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.errors import StakesError
 from stakes.evaluation.comparison import Comparison, Predictions, Scored
+from stakes.tables.summary import DataSummary
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
 _RESULTS = ("cases.safetensors", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
@@ -49,6 +50,7 @@ class Run:
     scored: tuple[Scored, ...]
     comparison: Comparison
     formulas: FormulaUtility | None = None  # of costs that depend on the row
+    data: DataSummary | None = None  # the table as it was read; None in runs that were saved before it was kept
 
     @property
     def predictions(self) -> list[Predictions]:
@@ -70,6 +72,7 @@ class Run:
             del utility["values"]
         formulas = None if self.formulas is None else self.formulas.to_dict()
         notes = {**counts, "utility": utility, **({"formulas": formulas} if formulas else {})}
+        notes |= {} if self.data is None else {"data": self.data.to_dict()}
         write_tensors(path / "cases.safetensors", tensors, notes)
         lines = [json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in self.scored]
         write_text(path / "results.jsonl", "".join(f"{line}\n" for line in lines))
@@ -102,6 +105,7 @@ class Run:
                 scored=scored,
                 comparison=Comparison.from_dict(read_json(path / "summary.json")),
                 formulas=formulas,
+                data=DataSummary.from_dict(notes["data"]) if "data" in notes else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, StakesError):

@@ -39,7 +39,7 @@ class Explainer:
             )
         self._predictor: Predictor = model.predictor
         self.names, self._sources = model.encoder.names, torch.from_numpy(model.encoder.sources)
-        self._background = torch.from_numpy(model.encoder.transform(background))  # (B, F)
+        self._background = torch.from_numpy(model.encoder.encode(background))  # (B, F)
         self._enumerate = len(self.names) <= enumerated
 
     def values(self, x: Tensor, gaps: Tensor) -> NDArray[np.float64]:

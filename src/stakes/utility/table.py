@@ -214,7 +214,15 @@ class TableUtility(Utility):
 
     def warnings(self) -> list[str]:
         """What is probably a mistake in the table, in words; empty for several tables."""
-        return table_warnings(self.values, self.decisions, self.outcomes) if self.values.ndim == 2 else []
+        if self.values.ndim != 2:
+            return []
+        found = table_warnings(self.values, self.decisions, self.outcomes)
+        if (self.costs <= 0).all() and np.ptp(self.costs) > 0:
+            found.append(
+                "all costs are below zero: the sign seems to be flipped; a cost above zero is a loss, and a file of "
+                "gains begins with 'utility'"
+            )
+        return found
 
     # As data and text --------------------------------------------------------------------------------
 
