@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from stakes.predictors import BoostedTrees, SampledPosterior
     from stakes.saved_model import SavedModel
     from stakes.sklearn import DecisionClassifier
-    from stakes.tables.decide import Decider
+    from stakes.tables.decider import Decider
     from stakes.training.fit import fit
 
 # These bring pandas and scikit-learn with them, and are imported when first used.
 _LATER = {
     "BoostedTrees": "stakes.predictors",
-    "Decider": "stakes.tables.decide",
+    "Decider": "stakes.tables.decider",
     "DecisionClassifier": "stakes.sklearn",
     "SampledPosterior": "stakes.predictors",
     "SavedModel": "stakes.saved_model",

@@ -101,6 +101,14 @@ class TableEncoder:
         return Features(len(self._numeric), self._indicators, levels)
 
     @property
+    def sources(self) -> npt.NDArray[np.intp]:
+        """(F,) for each feature, which of ``names`` it is made of."""
+        place = {name: number for number, name in enumerate(self.names)}
+        numeric = [place[column.name] for column in self._numeric]
+        levels = [place[column.name] for column in self._categorical for _ in column.levels]
+        return np.array([*numeric, *(numeric[i] for i in self._indicators), *levels], dtype=np.intp)
+
+    @property
     def dtypes(self) -> dict[str, str]:
         """The type each column has however it is read, so that it cannot depend on the rows seen."""
         return {column.name: "float64" if isinstance(column, NumericColumn) else "str" for column in self.columns}

@@ -182,6 +182,6 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
     parts = {model: _load_parts(folder, model, best.seed, division) for model in chosen.weights}
     notes = {"target": task.target, "data": task.data.name, "model": choice.model, "seed": best.seed, **chosen.details}
     with atomic(folder.model) as temporary:
-        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes).save(temporary)
+        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes, prepared.profile).save(temporary)
     run.save(folder.path)
     return run

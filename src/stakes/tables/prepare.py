@@ -16,6 +16,7 @@ from stakes.errors import StakesError, StakesWarning, listing
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
 from stakes.tables.problem import Problem
+from stakes.tables.profile import TableProfile
 from stakes.tables.read import read_table
 from stakes.tables.split import IntArray, duplicate_groups, folds, forward_folds, latest, linked, split
 from stakes.tables.task import CV, TableTask
@@ -51,6 +52,7 @@ class PreparedTable:
     test_places: IntArray  # (N,) where the test rows stand in their file, counted from 0
     rows: Mapping[str, Any]  # how many there are to learn from and to test on, how many folds, and how it was divided
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
+    profile: TableProfile  # of the rows that the saved model is made from
 
 
 class _Table(NamedTuple):
@@ -96,6 +98,7 @@ def prepare(task: TableTask) -> PreparedTable:
         test_places=places,
         rows={"train": len(problem.examples), "test": len(places), "folds": len(problem.folds), "tested": scheme},
         repeated=len(copies) - len(np.unique(copies)),
+        profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
     )
 
 
