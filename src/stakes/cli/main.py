@@ -106,6 +106,12 @@ def fit(
     time: Annotated[
         str | None, _data(metavar="NAME", help="A column of dates or numbers: the latest rows are tested on.")
     ] = None,
+    id_column: Annotated[
+        str | None, _data("--id", metavar="NAME", help="A column that names the rows: in the report, and no feature.")
+    ] = None,
+    by: Annotated[
+        str | None, _data(metavar="NAME", help="A column: the report has the costs for each of its values.")
+    ] = None,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
     categorical: Annotated[
         Names, _data(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.")
@@ -186,6 +192,8 @@ def fit(
         folds=folds,
         group=group,
         time=time,
+        id=id_column,
+        by=by,
         drop=tuple(arguments.split(*(drop or []))),
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
@@ -277,7 +285,7 @@ def demo(
 def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
-    from stakes.cli.terminal import fits_progress, print_comparison
+    from stakes.cli.terminal import fits_progress, print_run
     from stakes.report import words
     from stakes.report.page import write_page
     from stakes.tables.fit import Fit, fit_table
@@ -295,10 +303,17 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
             progress.plan(fits)
 
         run = fit_table(
-            task, folder, resume=resume, force=force, workers=workers, on_prepared=on_prepared, on_progress=progress
+            task,
+            folder,
+            resume=resume,
+            force=force,
+            workers=workers,
+            on_prepared=on_prepared,
+            on_progress=progress,
+            on_stage=lambda what: progress.say(f"  {what}"),
         )
     write_page(run, folder.page)
-    print_comparison(run.comparison, run.utility, Console())
+    print_run(run, Console())
     typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
     typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
 

@@ -5,7 +5,7 @@ from typing import Any
 from stakes.evaluation.comparison import Comparison
 from stakes.report.amounts import Amounts
 from stakes.report.headline import contrast
-from stakes.report.words import RULE_NAMES, verdict
+from stakes.report.words import verdict
 from stakes.tables.run import Run
 from stakes.utility import Utility
 
@@ -37,7 +37,7 @@ def alternatives(run: Run) -> dict[str, Any]:
     for row in comparison.rows:
         if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
             continue
-        shown: dict[str, Any] = {"row": row, "rule": RULE_NAMES[row.rule], "level": amounts.level(row.utility)}
+        shown: dict[str, Any] = {"row": row, "rule": amounts.rule_names[row.rule], "level": amounts.level(row.utility)}
         if row.difference is not None:
             against = contrast(run, (row.model, row.rule), (comparison.reference, "optimal"))
             shown |= {"gain": against.gain, "finding": against.finding, "said": FINDINGS[against.finding]}

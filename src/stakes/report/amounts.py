@@ -42,6 +42,12 @@ class Amounts:
         return "more" if self.costs else "less"
 
     @property
+    def rule_names(self) -> dict[str, str]:
+        """How decisions are taken, in words, by `Rule`."""
+        best = "lowest expected cost" if self.costs else "highest expected utility"
+        return {"optimal": best, "argmax": "highest probability"}
+
+    @property
     def bracketed(self) -> str:
         return f" [{self.unit}]" if self.unit else ""
 

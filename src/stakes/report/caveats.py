@@ -10,7 +10,7 @@ COSTLY = 0.1  # an outcome is costly if its cases make up this share of all that
 
 
 def caveats(run: Run) -> list[str]:
-    return [*_few_rows(run), *_few_cases(run), *_close_choice(run), *run.data.get("warnings", ())]
+    return [*_few_rows(run), *_few_cases(run), *_close_choice(run), *run.data.get("notices", ())]
 
 
 def _few_rows(run: Run) -> list[str]:
@@ -46,6 +46,6 @@ def _close_choice(run: Run) -> list[str]:
         return [f"{choice.model} and {choice.rival} decided alike on the rows that the choice was made by."]
     gain = amounts.gain(choice.lead)
     return [
-        f"{choice.model} was chosen over {choice.rival} by a hair: on the rows that the choice was made by, its decisions "
-        f"{amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)})."
+        f"{choice.model} was chosen over {choice.rival} by a hair: on the rows that the choice was made by, its "
+        f"decisions {amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)})."
     ]

@@ -37,7 +37,11 @@ def reliability_chart(curves: Mapping[str, Reliability], thick: str) -> dict[str
     texts.append(((x(first) + x(1)) / 2, _BOTTOM + 32, "middle", "confidence in the most probable outcome"))
     texts.append((0, 12, "start", "how often it was right"))
     drawn = [
-        _curve([(x(float(a)), y(float(b))) for a, b in zip(curve.confidence, curve.accuracy, strict=True)], index, thick == name)
+        _curve(
+            [(x(float(a)), y(float(b))) for a, b in zip(curve.confidence, curve.accuracy, strict=True)],
+            index,
+            thick == name,
+        )
         for index, (name, curve) in enumerate(curves.items())
     ]
     return {
@@ -72,7 +76,7 @@ def line_chart(
     def y(value: float) -> float:
         return height - below - (height - above - below) * (value - bottom) / (top - bottom or 1)
 
-    drawn = []
+    drawn: list[tuple[str, str, str, list[str]]] = []
     for index, (name, values) in enumerate(curves.items()):
         points = [(x(a), y(b)) for a, b in zip(xs, values, strict=True) if b <= top]
         kind, dash, path, _ = _curve(points, index, name == thick)

@@ -1,13 +1,15 @@
 """Decision by decision: how often each met each outcome, what was right for it, and where thresholds lie."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stakes.decisions import RULES
 from stakes.evaluation.comparison import Row, select
 from stakes.report.amounts import Amounts
-from stakes.report.words import RULE_NAMES, number, share
+from stakes.report.words import number, share
 from stakes.tables.run import Run
 
 _NEVER = 1e-12  # a range of probabilities that is narrower is none
@@ -15,14 +17,14 @@ _NEVER = 1e-12  # a range of probabilities that is narrower is none
 
 def confusions(run: Run) -> list[dict[str, Any]]:
     """How often each decision met each outcome, and what that came to; the chosen model first."""
-    tables = []
+    tables, names = [], Amounts.of(run.utility).rule_names
     for row in sorted(run.comparison.rows, key=lambda row: not run.comparison.is_chosen(row)):
         scored = select(run.scored, row.model, row.rule)
         counts = np.sum([item.counts for item in scored], axis=0)
         total = np.zeros(counts.shape)
         for item in scored:
             np.add.at(total, (item.choice.numpy(), run.labels.numpy()), run.utility.stated(item.utilities))
-        tables.append({"row": row, "rule": RULE_NAMES[row.rule], "counts": _shaded(counts), "money": _shaded(total)})
+        tables.append({"row": row, "rule": names[row.rule], "counts": _shaded(counts), "money": _shaded(total)})
     return tables
 
 
@@ -30,19 +32,23 @@ def recall(run: Run) -> dict[str, Any] | None:
     """Of each outcome, how many cases got the decision that is best for it; None where rows have their own costs."""
     if run.utility.per_example:
         return None
-    utility, rules = run.utility, ("optimal", "argmax")
+    utility = run.utility
     best = utility.best_response
-    counts = {rule: _counts(run, run.comparison.row(run.comparison.chosen, rule)) for rule in rules}
+    counts = {rule: _counts(run, run.comparison.row(run.comparison.chosen, rule)) for rule in RULES}
     rows = []
     for c, outcome in enumerate(utility.outcomes):
         cases = counts["optimal"][:, c].sum()
-        shares = [share(counts[rule][best[c], c] / cases) if cases else "no cases" for rule in rules]
+        shares = [share(counts[rule][best[c], c] / cases) if cases else "no cases" for rule in RULES]
         rows.append((outcome, utility.decisions[best[c]], f"{cases:,}", shares))
     labels = set(utility.decisions) == set(utility.outcomes)
     if labels:
-        right = [share(counts[rule][best, np.arange(len(best))].sum() / counts[rule].sum()) for rule in rules]
+        right = [share(counts[rule][best, np.arange(len(best))].sum() / counts[rule].sum()) for rule in RULES]
         rows.append(("all", "", f"{counts['optimal'].sum():,}", right))
-    return {"rows": rows, "rules": [RULE_NAMES[rule] for rule in rules], "names": _recall_names(run)}
+    return {
+        "rows": rows,
+        "rules": [Amounts.of(utility).rule_names[rule] for rule in RULES],
+        "names": _recall_names(run),
+    }
 
 
 def thresholds(run: Run) -> str | None:
@@ -85,7 +91,7 @@ def _ranges(at_zero: NDArray[np.float64], at_one: NDArray[np.float64]) -> list[t
                 crossings.add(float(-start / slope))
     ends = sorted(crossings)
     ranges: list[tuple[int, float, float]] = []
-    for low, high in zip(ends, ends[1:], strict=False):
+    for low, high in pairwise(ends):
         if high - low < _NEVER:
             continue
         middle = (low + high) / 2

@@ -24,7 +24,7 @@ def subgroups(run: Run) -> dict[str, Any] | None:
         np.stack([item.utilities for item in select(run.scored, model, "optimal")])
         for model in (comparison.chosen, comparison.reference)
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, members in grouped(run.by).items():
         level = amounts.level(bootstrap(ours[:, members], seed=seed))
         gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed))

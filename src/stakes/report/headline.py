@@ -10,7 +10,7 @@ from stakes.evaluation.comparison import advantage, select
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
 from stakes.report.cases import FEW_CASES, at_stake_at_most, counted, outcome_counts
-from stakes.report.words import RULE_NAMES, Verdict, verdict
+from stakes.report.words import Verdict, verdict
 from stakes.tables.run import Run
 
 WITHOUT_MODEL = "deciding the same for everybody"
@@ -81,15 +81,15 @@ def judgement(against: Contrast, rows: int) -> str:
         "less": f"That is beyond chance, and it is a loss, on {rows:,} test rows.",
         "unclear": f"The interval includes no difference: {rows:,} test rows cannot tell the two apart.",
         "same": f"On these {rows:,} test rows the two came to the same.",
-        "untold": f"Whether that is more than chance cannot be told: there are only {few} among {rows:,} test rows, and "
-        "a few more or less would change it.",
+        "untold": f"Whether that is more than chance cannot be told: there are only {few} among {rows:,} test rows, "
+        "and a few more or less would change it.",
     }[against.finding]
 
 
 def decision_for_everybody(run: Run) -> str | None:
     """What the constant decides, if that is one decision for all test rows."""
     scored = select(run.scored, "constant", "optimal")
-    chosen = {int(choice) for item in scored for choice in item.choice.unique()}
+    chosen = {int(choice) for item in scored for choice in np.unique(item.choice.numpy())}
     return run.utility.decisions[chosen.pop()] if len(chosen) == 1 else None
 
 
@@ -127,7 +127,7 @@ def _rival(run: Run) -> str:
 def _against_probability(run: Run, model: str, amounts: Amounts) -> str:
     against = contrast(run, (model, "optimal"), (model, "argmax"))
     if against.finding == "same":
-        return f"Against {RULE_NAMES['argmax']}, with the same model: the same on every test row."
+        return f"Against {amounts.rule_names['argmax']}, with the same model: the same on every test row."
     sure = {
         "more": "beyond chance",
         "less": "beyond chance",
@@ -136,7 +136,7 @@ def _against_probability(run: Run, model: str, amounts: Amounts) -> str:
     }[against.finding]
     gain = against.gain
     return (
-        f"Against {RULE_NAMES['argmax']}, with the same model: {amounts.difference(gain)} per decision "
+        f"Against {amounts.rule_names['argmax']}, with the same model: {amounts.difference(gain)} per decision "
         f"(95 % interval {amounts.range(gain)}), {sure}."
     )
 
@@ -147,7 +147,9 @@ def _without_model(run: Run, amounts: Amounts) -> Headline:
     decision = decision_for_everybody(run)
     level = amounts.level(row.utility)
     does = "costs" if amounts.costs else "is worth"
-    what = "the best decision without a model is taken" if decision is None else f"“{decision}” is decided for everybody"
+    what = (
+        "the best decision without a model is taken" if decision is None else f"“{decision}” is decided for everybody"
+    )
     digits = amounts.digits(level)
     mean, low, high = (amounts.text(each, digits) for each in level)
     sentence = (

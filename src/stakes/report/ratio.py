@@ -27,8 +27,9 @@ class Mistake(NamedTuple):
 
 
 def by_ratio(run: Run) -> dict[str, Any] | None:
-    """The chart and its words; None where rows have their own costs, or there are no two mistakes to weigh."""
-    mistakes = None if run.utility.per_example else two_mistakes(run.utility)
+    """The chart and its words; None where there is no one table of costs, or there are no two mistakes to weigh."""
+    one_table = run.utility.given == "cost" and not run.utility.per_example
+    mistakes = two_mistakes(run.utility) if one_table else None
     if mistakes is None:
         return None
     first, second = mistakes
@@ -72,9 +73,7 @@ def two_mistakes(utility: TableUtility) -> tuple[Mistake, Mistake] | None:
     return (worst[0], worst[1]) if len(worst) > 1 and worst[1].regret > 0 else None
 
 
-def mean_costs(
-    run: Run, varied: Mistake
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+def mean_costs(run: Run, varied: Mistake) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
     """At each of `FACTORS` of one cost: of every model, deciding by the costs; of each decision for everybody."""
     rows = _sample(run)
     labels = run.labels[rows]
@@ -100,9 +99,7 @@ def with_factor(utility: TableUtility, mistake: Mistake, factor: float) -> Table
     return replace(utility, values=values)
 
 
-def where_it_wins(
-    model: NDArray[np.float64], constants: dict[str, NDArray[np.float64]], ratio: float
-) -> list[str]:
+def where_it_wins(model: NDArray[np.float64], constants: dict[str, NDArray[np.float64]], ratio: float) -> list[str]:
     """For each range of the ratio, in words: whether the chosen model costs less than every constant decision."""
     names = list(constants)
     costs = np.array(list(constants.values()))  # (D, F)
@@ -127,11 +124,15 @@ def _best_model(run: Run, models: dict[str, NDArray[np.float64]]) -> str:
     chosen = run.comparison.chosen
     if chosen not in models or len(models) == 1:
         return ""
-    others = {name: float((values < models[chosen] - _LEVEL).mean()) for name, values in models.items() if name != chosen}
+    others = {
+        name: float((values < models[chosen] - _LEVEL).mean()) for name, values in models.items() if name != chosen
+    }
     name = max(others, key=lambda name: others[name])
     if not others[name]:
         return f"No other model costs less than {chosen} at any of these ratios, on the test rows."
-    return f"Of the other models, {name} costs less than {chosen} over the widest part of the ratios: {others[name]:.0%}."
+    return (
+        f"Of the other models, {name} costs less than {chosen} over the widest part of the ratios: {others[name]:.0%}."
+    )
 
 
 def _sample(run: Run) -> torch.Tensor:

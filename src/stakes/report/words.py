@@ -7,15 +7,7 @@ from typing import Any, Literal
 from stakes.evaluation.metrics import Interval
 from stakes.utility import Utility
 
-RULE_NAMES = {"optimal": "lowest expected cost", "argmax": "highest probability"}
-
 Verdict = Literal["more", "less", "unclear", "same"]
-VERDICTS: dict[Verdict, str] = {
-    "more": "worth more",
-    "less": "worth less",
-    "unclear": "cannot be told apart",
-    "same": "the same",
-}
 
 
 def divided(rows: Mapping[str, Any]) -> str:

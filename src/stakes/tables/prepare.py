@@ -20,7 +20,7 @@ from stakes.tables.profile import TableProfile
 from stakes.tables.read import read_table
 from stakes.tables.split import IntArray, duplicate_groups, folds, forward_folds, latest, linked, split
 from stakes.tables.task import CV, TableTask
-from stakes.tables.values import check_classes, encode_labels, numbers, utility_of_rows
+from stakes.tables.values import as_text, check_classes, encode_labels, numbers, utility_of_rows
 from stakes.training.examples import TensorExamples
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
@@ -52,6 +52,7 @@ class PreparedTable:
     test_places: IntArray  # (N,) where the test rows stand in their file, counted from 0
     rows: Mapping[str, Any]  # how many there are to learn from and to test on, how many folds, and how it was divided
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
+    test_texts: Mapping[str, tuple[str, ...]]  # of the columns that --id and --by name, by column: (N,) texts
     profile: TableProfile  # of the rows that the saved model is made from
 
 
@@ -98,6 +99,7 @@ def prepare(task: TableTask) -> PreparedTable:
         test_places=places,
         rows={"train": len(problem.examples), "test": len(places), "folds": len(problem.folds), "tested": scheme},
         repeated=len(copies) - len(np.unique(copies)),
+        test_texts=_texts(task, test.columns.iloc[places]),
         profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
     )
 
@@ -159,11 +161,18 @@ def _read(path: Path, task: TableTask, stated: TableUtility | FormulaUtility) ->
     except StakesError as error:
         raise StakesError(f"{path}: {error}") from None
     dropped = _present(path, task.drop, columns) if path == task.data else task.drop
-    aside = [task.target, *dropped, *(name for name in (task.group, task.time) if name is not None)]
+    aside = [task.target, *dropped, *(name for name in (task.group, task.time, task.id) if name is not None)]
     features = columns.drop(columns=aside, errors="ignore")
     if features.columns.empty:
         raise StakesError(f"{path}: expected columns to learn from beside the target, but none is left")
     return _Table(features, labels, utility, columns)
+
+
+def _texts(task: TableTask, rows: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """What the columns that name and group rows say of the test rows; a gap is an empty text."""
+    names = [name for name in (task.id, task.by) if name is not None]
+    path = task.test if isinstance(task.test, Path) else task.data
+    return {name: tuple(as_text(rows[name]).fillna("")) for name in _present(path, names, rows)}
 
 
 def _present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> Sequence[str]:
