@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +18,10 @@ from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, th
 from stakes import StakesError, Utility
 from stakes.decisions import decide
 from stakes.evaluation import metrics
+from stakes.evaluation.comparison import Choice
 from stakes.report import explorer
 from stakes.report.sections import within_error
-from stakes.report.words import interval, number, numbers
+from stakes.report.words import chosen_because, divided, interval, number, numbers
 from stakes.tables.run import Run
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
@@ -138,7 +140,38 @@ def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
     assert "All 2 seeds are counted: every test row stands for 2 decisions." in page.text
     assert "stakes fit" in page.text
     assert "Python 3.11, stakes 0.1.0" in page.text
-    assert "400 rows to learn from, 100 to choose the epoch and the model by, 120 to test on" in page.text
+    assert "400 rows to learn from, in 5 folds, and 120 to test on" in page.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({"train": 1300, "test": 300, "folds": 5, "tested": "cv"}, "1,300 rows, each a test row once; the others in 5"),
+        ({"train": 80, "test": 20, "folds": 3, "tested": "latest"}, "in 3 folds, and 20 to test on, the latest"),
+        ({"train": 80, "test": 2000, "folds": 3, "tested": "file"}, "and 2,000 to test on, of another file"),
+    ],
+)
+def test_how_rows_are_divided_in_words(rows: dict[str, Any], words: str) -> None:
+    assert words in divided(rows)
+
+
+@pytest.mark.parametrize(
+    ("lead", "words"),
+    [
+        ((2, 1, 3), "2.00 £ (1.00 to 3.00) less than those of standard, beyond chance. The test rows had no part"),
+        ((2, -1, 3), "not beyond chance"),
+        ((-2, -3, -1), "beyond chance: a loss, which the choice does not go by"),
+        ((0, 0, 0), "standard, the same"),
+    ],
+)
+def test_the_choice_says_why_and_how_sure_it_is(tmp_path: Path, lead: tuple[float, ...], words: str) -> None:
+    comparison = three_models(tmp_path).comparison
+    choice = replace(comparison.choice, lead=metrics.Interval(*lead))
+    said = chosen_because(replace(comparison, choice=choice), UTILITY)
+    assert said.startswith("it is the test's; on these rows its decisions cost ")
+    assert words in said
+    alone = replace(comparison, choice=Choice("calibrated", "it is the only one"))
+    assert chosen_because(alone, UTILITY) == "it is the only one"
 
 
 def test_decisions_within_monte_carlo_error(tmp_path: Path) -> None:

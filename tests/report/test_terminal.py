@@ -2,7 +2,6 @@
 
 import io
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,16 +10,17 @@ from rich.console import Console
 
 from stakes import Utility
 from stakes.cli.terminal import fits_progress, print_comparison, verdicts
-from stakes.evaluation.comparison import Comparison, Predictions, compare, score
-from stakes.tables.task import Fit, TableTask
+from stakes.evaluation.comparison import Choice, Comparison, Predictions, compare, score
+from stakes.tables.fit import Fit
 from stakes.training.config import Epoch
 from stakes.utility import TableUtility
 
 
 def compared(probs: dict[str, torch.Tensor], labels: torch.Tensor, utility: TableUtility) -> Comparison:
-    """The models in the order of their validation utilities."""
-    predictions = [Predictions(model, 0, table, float(place)) for place, (model, table) in enumerate(probs.items())]
-    return compare([item for each in predictions for item in score(each, labels, utility)], seed=0)
+    """The last model is the chosen one."""
+    predictions = [Predictions(model, 0, table) for model, table in probs.items()]
+    choice = Choice(list(probs)[-1], "it came last")
+    return compare([item for each in predictions for item in score(each, labels, utility)], choice, seed=0)
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -28,20 +28,24 @@ def test_the_table_on_the_console(width: int) -> None:
     utility = Utility.from_costs(1 - np.eye(3), unit="minutes")
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(3, (40,), generator=generator)
-    models = ("standard", "boosting", "noise+calibrated")
+    models = ("constant", "boosting", "noise+calibrated")
     probs = {model: torch.rand(40, 3, generator=generator).softmax(-1) for model in models}
     comparison = compared(probs, labels, utility)
     text = io.StringIO()
     print_comparison(comparison, utility, Console(file=text, width=width, force_terminal=True, color_system=None))
     said = text.getvalue()
     assert "[minutes]" in said.replace("\n", "")
-    assert "Chosen: noise+calibrated, deciding by lowest expected cost, highest mean utility" in said
+    assert "Chosen: noise+calibrated, it came last." in said
     assert "highest probability" in " ".join(said.split()) or width < 200
     assert "argmax" not in said
     assert "optimal" not in said
     for row in comparison.rows:
         assert row.model in said
-        assert f"{row.accuracy:.3f}" in said
+        assert f"{row.nll:.3f}" in said
+    assert said.count("constant  ") == 1  # by the costs; nobody would decide for the most frequent outcome
+    lead = comparison.row("noise+calibrated", "optimal").lead
+    assert lead is not None
+    assert f"{-lead.mean:+.3f} (" in said or width < 200
 
 
 def test_the_verdict_groups_by_the_interval() -> None:
@@ -66,29 +70,50 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    task = TableTask(Path("d"), "t", Path("c"), models=("standard", "weighted", "boosting"))
-    standard, weighted, boosting = task.fits()
-    with fits_progress(task) as tell:
+    standard, weighted, boosting = fits = [
+        Fit("standard", 0, "1", (0, 1)), Fit("weighted", 0, "1", (1,)), Fit("boosting", 0, "1", (0, 1))]  # fmt: skip
+    with fits_progress(30) as tell:
         assert stream.getvalue() == ""  # others write until there is something to show
+        tell.plan(fits)
         tell(standard, "found")
         tell(weighted, "started")
         tell(boosting, "started")
         tell(weighted, Epoch(7, 1.0, utility=-12.5))
-        tell(weighted, Epoch(8, 1.0))
+        tell(weighted, Epoch(8, 1.0, nll=0.5))
         tell(boosting, "done")
         tell(weighted, "done")
     said = stream.getvalue()
-    assert re.search(r"standard, seed 0: done before\s*\n", said)
-    assert re.search(r"boosting, seed 0: done\s*\n", said)
-    assert re.search(r"weighted, seed 0: done\s*\n", said)
-    assert "3/3" in said
+    assert re.search(r"standard, 2 folds, seed 0: done before\s*\n", said)
+    assert re.search(r"boosting, 2 folds, seed 0: done, about \d+ s left\s*\n", said)
+    assert re.search(r"weighted, fold 2, seed 0: done\s*\n", said)
 
 
 def test_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    task = TableTask(Path("d"), "t", Path("c"))
-    with fits_progress(task) as tell:
-        tell(Fit("standard", 3), "started")
-        tell(Fit("standard", 3), Epoch(1, 1.0))
-        tell(Fit("standard", 3), "done")
-        tell(Fit("boosting", 3), "found")
-    assert capsys.readouterr().err == "  standard, seed 3: done\n  boosting, seed 3: done before\n"
+    first, last, before = (
+        Fit("standard", 3, "1", (0, 1)), Fit("standard", 3, "all", (0, 1)), Fit("boosting", 3, "2", (0, 1)))  # fmt: skip
+    with fits_progress(30) as tell:
+        tell.plan([first, last, before])
+        tell(before, "found")
+        tell(first, "started")
+        tell(first, Epoch(1, 1.0))
+        tell(first, "done")
+        tell(last, "done")
+    said = re.sub(r"about \d+ s", "about 9 s", capsys.readouterr().err)
+    assert said == (
+        "  boosting, 2 folds, test part 2, seed 3: done before\n"
+        "  standard, 2 folds, test part 1, seed 3: done, about 9 s left\n"
+        "  standard, 2 folds, all rows, seed 3: done\n"
+    )
+
+
+def test_the_time_that_is_left_follows_from_the_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the effort took 60 s: the rest takes two minutes more."""
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    clock = iter([100.0, 160.0, 160.0])
+    monkeypatch.setattr("stakes.cli.terminal.time.monotonic", lambda: next(clock, 160.0))
+    fits = [Fit("logistic", seed, "1", (0, 1)) for seed in range(3)]
+    with fits_progress(30) as tell:
+        tell.plan(fits)
+        tell(fits[0], "done")
+    assert stream.getvalue() == "  logistic, 2 folds, seed 0: done, about 2 min left\n"

@@ -38,11 +38,12 @@ def alternatives(run: Run) -> dict[str, Any]:
         if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
             continue
         shown: dict[str, Any] = {"row": row, "rule": amounts.rule_names[row.rule], "level": amounts.level(row.utility)}
+        shown["against"] = shown["said"] = None
         if row.difference is not None:
-            against = contrast(run, (row.model, row.rule), (comparison.reference, "optimal"))
-            shown |= {"gain": against.gain, "finding": against.finding, "said": FINDINGS[against.finding]}
+            shown["against"] = contrast(run, (row.model, row.rule), (comparison.reference, "optimal"))
+            shown["said"] = FINDINGS[shown["against"].finding]
         rows.append(shown)
-    levels, gains = [each["level"] for each in rows], [each["gain"] for each in rows if "gain" in each]
+    levels, gains = [each["level"] for each in rows], [each["against"].gain for each in rows if each["against"]]
     return {
         "rows": rows,
         "level_scale": (min(level.low for level in levels), max(level.high for level in levels)),

@@ -92,14 +92,22 @@ class Amounts:
             return self.text(value, 0)
         return self.text(value, 0 if size >= 1000 else 2 if size >= 1 else self.digits(Interval(value, 0, 0)) + 1)
 
+    def mean(self, level: Interval) -> str:
+        return self.text(level.mean, self.digits(level))
+
+    def ends(self, level: Interval) -> str:
+        """``£11.20 to £16.10``."""
+        low, high = (self.text(each, self.digits(level)) for each in (level.low, level.high))
+        return f"{low} to {high}"
+
     def interval(self, level: Interval) -> str:
         """``£13.60 (£11.20 to £16.10)``."""
-        digits = self.digits(level)
-        mean, low, high = (self.text(each, digits) for each in level)
-        return f"{mean} ({low} to {high})"
+        return f"{self.mean(level)} ({self.ends(level)})"
 
     def difference(self, gain: Interval) -> str:
         """``£6.90 less`` or ``£6.90 more``: what is better is less of a cost, and more of a utility."""
+        if gain.low == gain.high == 0:
+            return "no difference"
         return self._directed(gain.mean, self.digits(gain))
 
     def range(self, gain: Interval) -> str:

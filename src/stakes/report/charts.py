@@ -66,7 +66,7 @@ def line_chart(
     words: Mapping[str, str],  # label, x, y, and the ticks: left, at, right, bottom, top
 ) -> dict[str, Any]:
     """Curves over a logarithmic axis, with a mark at one place; what lies above ``top`` is left out."""
-    width, height, left, right, above, below = 640, 300, 70, 20, 26, 44
+    width, height, left, right, above, below = 480, 280, 70, 16, 30, 48
     first, last = log(xs[0]), log(xs[-1])
     bottom = min(0.0, *(min(values) for values in curves.values()))
 
@@ -98,7 +98,7 @@ def line_chart(
             (x(at), foot + 16, "middle", words["at"]),
             (width - right, foot + 16, "end", words["right"]),
             ((left + width - right) / 2, height - 6, "middle", words["x"]),
-            (0, 12, "start", words["y"]),
+            (0, 14, "start", words["y"]),
         ],
         "curves": [curve for curve in drawn if curve[2] != "M"],
         "legend": [(name, (*drawn[index][:2], "M0 7L44 7", [])) for index, name in enumerate(curves)],

@@ -32,21 +32,21 @@ def recall(run: Run) -> dict[str, Any] | None:
     """Of each outcome, how many cases got the decision that is best for it; None where rows have their own costs."""
     if run.utility.per_example:
         return None
-    utility = run.utility
+    utility, rules = run.utility, RULES[::-1]
     best = utility.best_response
-    counts = {rule: _counts(run, run.comparison.row(run.comparison.chosen, rule)) for rule in RULES}
+    counts = {rule: _counts(run, run.comparison.row(run.comparison.chosen, rule)) for rule in rules}
     rows = []
     for c, outcome in enumerate(utility.outcomes):
         cases = counts["optimal"][:, c].sum()
-        shares = [share(counts[rule][best[c], c] / cases) if cases else "no cases" for rule in RULES]
+        shares = [share(counts[rule][best[c], c] / cases) if cases else "no cases" for rule in rules]
         rows.append((outcome, utility.decisions[best[c]], f"{cases:,}", shares))
     labels = set(utility.decisions) == set(utility.outcomes)
     if labels:
-        right = [share(counts[rule][best, np.arange(len(best))].sum() / counts[rule].sum()) for rule in RULES]
+        right = [share(counts[rule][best, np.arange(len(best))].sum() / counts[rule].sum()) for rule in rules]
         rows.append(("all", "", f"{counts['optimal'].sum():,}", right))
     return {
         "rows": rows,
-        "rules": [Amounts.of(utility).rule_names[rule] for rule in RULES],
+        "rules": [Amounts.of(utility).rule_names[rule] for rule in rules],
         "names": _recall_names(run),
     }
 

@@ -22,7 +22,7 @@ def drivers(run: Run) -> dict[str, Any] | None:
         said = "No column alone makes a difference beyond chance: others tell the same."
     else:
         first = loss[clear[0]]
-        more = amounts.text(first.mean, amounts.digits(first))
+        more = amounts.mean(first)
         said = (
             f"{clear[0]} matters most: without what it tells, decisions {amounts.verb} {more} {amounts.worse} "
             f"each. {len(clear)} of {len(loss)} columns make a difference beyond chance."

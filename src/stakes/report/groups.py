@@ -69,5 +69,5 @@ def _said(rows: list[dict[str, Any]], amounts: Amounts) -> str:
         min((row["level"] for row in enough), key=lambda level: level.mean),
         max((row["level"] for row in enough), key=lambda level: level.mean),
     )
-    low, high = (amounts.text(level.mean, amounts.digits(level)) for level in ends)
+    low, high = (amounts.mean(level) for level in ends)
     return f"The {amounts.noun} per decision goes from {low} to {high}, in groups of {FEW_CASES} test rows or more."

@@ -48,7 +48,7 @@ def headline(run: Run) -> Headline:
         return _without_model(run, amounts)
     against = contrast(run, (own.model, "optimal"), (comparison.reference, "optimal"))
     level, rival = amounts.level(own.utility), _rival(run)
-    cost = amounts.text(level.mean, amounts.digits(level))
+    cost = amounts.mean(level)
     does = "costs" if amounts.costs else "is worth"
     if against.finding == "same":
         sentence = f"Deciding with this model {does} {cost} per decision, exactly as {rival}."
@@ -66,7 +66,8 @@ def headline(run: Run) -> Headline:
 
 
 def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Contrast:
-    difference = advantage(run.scored, ours, theirs, run.settings["seed"])
+    known = run.comparison.row(*ours).difference if theirs == (run.comparison.reference, "optimal") else None
+    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"])
     gain = Amounts.of(run.utility).gain(difference)
     finding: Finding = verdict(gain)
     few = () if finding == "same" else _few_that_could_turn(run, difference.mean)
@@ -150,11 +151,9 @@ def _without_model(run: Run, amounts: Amounts) -> Headline:
     what = (
         "the best decision without a model is taken" if decision is None else f"“{decision}” is decided for everybody"
     )
-    digits = amounts.digits(level)
-    mean, low, high = (amounts.text(each, digits) for each in level)
     sentence = (
-        f"No model is worth more than {WITHOUT_MODEL}, so {what}: that {does} {mean} per decision "
-        f"(95 % interval {low} to {high})."
+        f"No model is worth more than {WITHOUT_MODEL}, so {what}: that {does} {amounts.mean(level)} per decision "
+        f"(95 % interval {amounts.ends(level)})."
     )
     if row.rival is None:
         return Headline("same", sentence, "No other model was compared.", ())

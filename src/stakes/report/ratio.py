@@ -11,6 +11,7 @@ from stakes.decisions import decide
 from stakes.evaluation.comparison import select
 from stakes.report.amounts import Amounts
 from stakes.report.charts import line_chart
+from stakes.report.words import number
 from stakes.seeds import numpy_generator
 from stakes.tables.run import Run
 from stakes.utility import TableUtility
@@ -47,7 +48,7 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
         "at": f"{_ratio(ratio)} (as given)",
         "right": _ratio(ratio * FACTORS[-1]),
         "bottom": "0",
-        "top": f"{top:,.3g}",
+        "top": number(top),
     }
     curves = models | {f"“{name}” for everybody": values for name, values in constants.items()}
     chart = line_chart(

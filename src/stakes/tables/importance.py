@@ -1,8 +1,8 @@
 """What drives the decisions: how much less they are worth once one column is shuffled among the test rows.
 
 Each column of the raw table is shuffled once within the test rows of each division, and the division's own model
-decides again. The difference is paired, row by row. Columns that tell the same stand in for each other, so that both seem to
-matter little.
+decides again. The difference is paired, row by row. Columns that tell the same stand in for each other, so that both
+seem to matter little.
 """
 
 from dataclasses import dataclass
