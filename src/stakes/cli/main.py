@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from stakes.cli import in_use
 from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
-from stakes.decisions import SETTLE
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
 from stakes.tables.models import COMPARED, compared_names
@@ -206,35 +206,8 @@ def fit(
     _fit_and_report(task, out, resume=resume, force=force, workers=workers)
 
 
-@app.command(epilog="Example: stakes decide run new_patients.csv --out decisions.csv --keep patient_id")
-def decide(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to decide about: CSV or .parquet.")],
-    out: Annotated[Path, typer.Option(help="File to write (or replace): its name ends in .csv or .parquet.")],
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
-    ] = None,
-    settle: Annotated[
-        float,
-        typer.Option(
-            metavar="CONFIDENCE",
-            help="A row takes no more draws once its decision is this sure to be that of endless draws; 1: all draws.",
-        ),
-    ] = SETTLE,
-) -> None:
-    """Take the best decision for every row of a table, of any length.
-
-    Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
-    decision) and p_OUTCOME for every outcome. DATA needs no target column, but those that costs depend on.
-    """
-    from stakes.cli.terminal import progress_bars
-    from stakes.tables.decide import decide_table
-    from stakes.tables.task import split
-
-    with progress_bars("{task.completed} rows decided") as progress:
-        on_rows = partial(progress.advance, progress.add_task("", total=None))
-        rows = decide_table(model, data, out, keep=split(*(keep or [])), settle=settle, on_rows=on_rows)
-    typer.echo(f"{out}: {rows} decisions", err=True)
+app.command(epilog=in_use.DECIDE_EXAMPLE)(in_use.decide)
+app.command(epilog=in_use.EVALUATE_EXAMPLE)(in_use.evaluate)
 
 
 @app.command(epilog="Example: stakes report run")

@@ -14,7 +14,7 @@ from stakes.errors import StakesError
 from stakes.tables.encode import CategoricalColumn, NumericColumn
 from stakes.tables.values import FloatArray, numbers, text_codes
 
-TOLERANCE = 0.1  # of the training range: a value may lie so far outside of it before it is told
+TOLERANCE = 0.1  # of the training range, or score: a value may lie so far outside of it before it is told
 LARGEST_SCORE = 5.0  # standard deviations: a column with rare huge values must not drown the others
 MOST_LEVELS = 1000  # of more, it is not known which were seen
 OFTEN_NEW = 0.05  # a share of rows with new levels that is nothing unusual
@@ -63,10 +63,11 @@ class NumericProfile:
         missing = np.isnan(values)
         slack = TOLERANCE * (self.high - self.low)
         outside = (values < self.low - slack) | (values > self.high + slack)
-        score = np.where(missing, 0.0, np.clip((values - self.center) / self.scale, -LARGEST_SCORE, LARGEST_SCORE))
+        with np.errstate(over="ignore"):
+            score = np.clip((values - self.center) / self.scale, -LARGEST_SCORE, LARGEST_SCORE)
         bins = _bins(values, self.low, self.high, np.asarray(self.edges))
         unusual = outside | missing if self.counts[-1] == 0 else outside
-        return ColumnView(unusual, score, np.bincount(bins, minlength=len(self.counts)))
+        return ColumnView(unusual, np.where(missing, 0.0, score), np.bincount(bins, minlength=len(self.counts)))
 
     def describe(self, series: "pd.Series[Any]") -> list[str]:
         """Why each of some unusual values is unusual."""

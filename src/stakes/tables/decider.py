@@ -104,9 +104,9 @@ class Decider:
                 elsewhere = torch.from_numpy(referred[rows])
                 took = replace(took, choice=torch.where(elsewhere, self.refer, took.choice))
             if self._explainer is not None:
-                why[rows] = top_columns(
-                    self._explainer.names, self._explainer.values(x[rows], _gaps(own, took)), self.why
-                )
+                gaps = _gaps(own, took)
+                values = self._explainer.values(x[rows], gaps)
+                why[rows] = top_columns(self._explainer.names, values, gaps, self.why)
             _write_piece(names[:, rows], numbers[rows], took, own)
             if took.margin_error is not None:  # there were draws
                 settled[rows] = (took.margin > ERRORS_WITHIN * took.margin_error).numpy()

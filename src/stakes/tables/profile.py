@@ -16,6 +16,7 @@ import pandas as pd
 from stakes.errors import StakesError
 from stakes.seeds import numpy_generator
 from stakes.tables._profile_columns import (
+    TOLERANCE,
     CategoricalProfile,
     ColumnProfile,
     ColumnView,
@@ -28,7 +29,7 @@ from stakes.tables.values import FloatArray, as_text, numbers
 
 BACKGROUND_ROWS = 64
 MOST_CORRELATED = 50  # columns: of more, correlations are not taken into account
-QUANTILES = (0.5, 0.9, 0.99, 0.999)  # of the scores of training rows; a row beyond the last is unusual as a whole
+QUANTILES = (0.5, 0.9, 0.99, 0.999)  # of the scores of training rows; a row far beyond the last is unusual as a whole
 _KINDS: dict[str, type[NumericProfile] | type[CategoricalProfile]] = {
     "numeric": NumericProfile,
     "categorical": CategoricalProfile,
@@ -46,7 +47,7 @@ class View:
     @cached_property
     def unusual(self) -> npt.NDArray[np.bool_]:
         """(N,) whether a row is unlike the training rows in any way."""
-        return np.logical_or.reduce([self.beyond, *(column.unusual for column in self.columns)])
+        return np.asarray(np.stack([self.beyond, *(column.unusual for column in self.columns)]).any(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,23 +89,23 @@ class TableProfile:
         if not self.background:
             return None
         kinds = {column.name: float if isinstance(column, NumericProfile) else object for column in self.columns}
-        return pd.DataFrame({name: pd.Series(self.background[name], dtype=kinds[name]) for name in self.names})
+        return pd.DataFrame({name: np.array(self.background[name], dtype=kinds[name]) for name in self.names})
 
     def view(self, frame: pd.DataFrame) -> View:
         """Rows against the training rows."""
         columns = tuple(column.view(frame[column.name]) for column in self.columns)
         scores = _distances(np.stack([column.score for column in columns], axis=1), self.precision)
-        return View(columns, scores, scores > self.quantiles[-1])
+        return View(columns, scores, scores > (1 + TOLERANCE) * self.quantiles[-1])
 
     def describe(self, frame: pd.DataFrame, view: View) -> npt.NDArray[np.object_]:
         """(N,) what is unusual about each row, in words; empty where nothing is."""
-        reasons: dict[int, list[str]] = {int(row): [] for row in np.flatnonzero(view.unusual)}
+        reasons: dict[int, list[str]] = {row: [] for row in np.flatnonzero(view.unusual).tolist()}
         for profile, column in zip(self.columns, view.columns, strict=True):
-            rows = np.flatnonzero(column.unusual)
+            rows = np.flatnonzero(column.unusual).tolist()
             for row, reason in zip(rows, profile.describe(frame[profile.name].iloc[rows]), strict=True):
                 reasons[row].append(reason)
         usual = f"{100 * QUANTILES[-1]:g} % of the training rows have at most {self.quantiles[-1]:.2g}"
-        for row in np.flatnonzero(view.beyond):
+        for row in np.flatnonzero(view.beyond).tolist():
             reasons[row].append(f"the row as a whole (score {view.scores[row]:.2g}; {usual})")
         texts = np.full(len(frame), "", dtype=object)
         for row, each in reasons.items():

@@ -32,10 +32,11 @@ PARQUET_SUFFIXES = {".parquet", ".pq"}
 MISSING_TEXTS = ["", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
 
 
-def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+def read_table(path: str | os.PathLike[str], untouched: Sequence[str] = ()) -> pd.DataFrame:
     """The whole table of a CSV (any delimiter, line end or encoding) or, by its suffix, Parquet file.
 
-    A line with fewer fields than the header has missing values at its end; one with more is an error.
+    A line with fewer fields than the header has missing values at its end; one with more is an error. From a CSV the
+    columns ``untouched`` are text exactly as written.
     """
     file_path = existing_file(path)
     if file_path.suffix.lower() in PARQUET_SUFFIXES:
@@ -44,7 +45,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
             frame = _parquet_frame(file.read(list(raw_names.values())), raw_names)
     else:
         layout = _csv_layout(file_path)
-        with _csv_errors(layout), _open_csv(layout, {}) as reader:
+        with _csv_errors(layout), _open_csv(layout, dict.fromkeys(untouched, "str"), untouched) as reader:
             frame = reader.read()
     if frame.empty:
         raise _no_rows(file_path)

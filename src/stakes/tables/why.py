@@ -23,7 +23,7 @@ from stakes.saved_model import SavedModel
 from stakes.seeds import numpy_generator
 
 ENUMERATED = 8  # columns
-NEGLIGIBLE = 1e-6  # of the largest value: what rounding leaves
+NEGLIGIBLE = 1e-6  # of what the two decisions differ by at most: what rounding leaves
 _NUMBERS = 4_000_000  # of features that are evaluated at once
 
 
@@ -59,9 +59,10 @@ class Explainer:
         """``(s, n)``: of hybrids, with the row's values in the columns ``(s, n, K)``, else those of rows ``(n, F)``."""
         step = max(1, _NUMBERS // background.numel())
         parts = []
-        for part in members.split(step):
+        for first in range(0, len(members), step):
+            part = members[first : first + step]
             hybrids = torch.where(part[..., self._sources], row, background)  # (s, n, F)
-            parts.append((self._probs(hybrids.flatten(0, 1)) @ gap).unflatten(0, hybrids.shape[:2]))
+            parts.append((self._probs(hybrids.flatten(0, 1)) @ gap).reshape(hybrids.shape[:2]))
         return torch.cat(parts)
 
     @cached_property
@@ -96,12 +97,13 @@ class Explainer:
         return moves.mean(1)
 
 
-def top_columns(names: tuple[str, ...], values: NDArray[np.float64], count: int) -> NDArray[np.object_]:
-    """``(N, K) -> (N, count)``: the columns that moved most as text, ``BodyTemp +3.2``; empty where there are none."""
+def top_columns(names: tuple[str, ...], values: NDArray[np.float64], gaps: Tensor, count: int) -> NDArray[np.object_]:
+    """``(N, K), (N, C) -> (N, count)``: the columns that moved most, ``BodyTemp +3.2``; empty where there are none."""
     texts = np.full((len(values), count), "", dtype=object)
+    least = NEGLIGIBLE * gaps.abs().amax(1).numpy()
     for row, own in enumerate(values):
         for place, column in enumerate(np.argsort(-np.abs(own), kind="stable")[:count]):
-            if abs(own[column]) > NEGLIGIBLE * np.abs(own).max():
+            if abs(own[column]) > least[row]:
                 texts[row, place] = f"{names[column]} {_signed(float(own[column]))}"
     return texts
 
