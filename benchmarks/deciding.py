@@ -11,7 +11,7 @@ import pandas as pd
 
 from benchmarks.timing import Claim
 from stakes.tables.fit import fit_table
-from stakes.tables.models import Recipe
+from stakes.tables.problem import Recipe
 from stakes.tables.run import RunFolder
 from stakes.tables.task import TableTask
 from stakes.training.config import Training
@@ -39,8 +39,9 @@ def measure() -> list[Claim]:
             folder / "train.csv",
             "state",
             folder / "costs.csv",
+            folds=2,
             models=("calibrated",),
-            recipe=Recipe(training=training),
+            recipe=Recipe(network="mlp", posterior={"family": "dropout"}, training=training),
         )
         fit_table(task, RunFolder(folder / "run"))
         for file, rows in (("long.csv", ROWS), ("short.csv", ROWS // 10)):

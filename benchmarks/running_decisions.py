@@ -1,7 +1,7 @@
 """What running decisions cost in utility, on digits (MNIST from STAKES_DATA), five paired seeds."""
 
 import os
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,8 @@ from stakes.objectives import LossCalibrated
 from stakes.paper.digits.data import FILES
 from stakes.paper.digits.experiment import Digits, noisy_digits, paper_utility
 from stakes.paper.protocols import train_models
-from stakes.tables.models import Recipe, model
+from stakes.tables.network_models import NetworkModel
+from stakes.tables.problem import Recipe
 from stakes.training.config import Training
 
 SEEDS, NOISE = range(5), 0.25
@@ -26,12 +27,12 @@ def measure() -> list[Claim]:
         return []
     trains, validation, test = noisy_digits(str(folder), NOISE, SEEDS)
     training = Training(50, 50, patience=None, samples=10)
-    recipe = Recipe((50,), 0.2, {"family": "dropout", "lengthscale": 0.01}, training, samples=10)
+    posterior = {"family": "dropout", "lengthscale": 0.01}
+    recipe = Recipe("mlp", hidden=(50,), dropout=0.2, posterior=posterior, training=training, samples=10)
     utility, worth = paper_utility(), {}
     for refresh in ("step", "running"):
-        chosen = replace(
-            model("calibrated"), objective=lambda u, r=refresh: LossCalibrated(u, refresh=r, warmup=Digits.warmup)
-        )
+        objective = partial(LossCalibrated, refresh=refresh, warmup=Digits.warmup)
+        chosen = NetworkModel("calibrated", objective=objective)
         trained = train_models(chosen, recipe, trains, [validation] * len(trains), utility, SEEDS)
         probs = [draws(test.x).mean_probs() for draws, _ in trained]
         worth[refresh] = np.array([utility.realised(decide(p, utility).choice, test.labels) for p in probs])

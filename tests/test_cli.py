@@ -153,7 +153,7 @@ def test_the_demo(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert summary["unit"] == "£"
     assert summary["outcomes"] == ["Healthy", "Mild", "Severe"]
     assert {row["model"] for row in summary["rows"]} == {
-        "standard", "weighted", "calibrated", "noise", "noise+calibrated", "boosting"}  # fmt: skip
+        "constant", "standard", "weighted", "calibrated", "noise", "noise+calibrated", "boosting"}  # fmt: skip
     decisions = pd.read_csv(tmp_path / "demo" / "decisions.csv")
     assert list(decisions.columns[:2]) == ["diagnosis", "decision"]
     assert len(decisions) == 300

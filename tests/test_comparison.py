@@ -1,4 +1,6 @@
-"""Predictions are scored once for each rule, and compared: choice on validation, paired differences."""
+"""Predictions are scored once for each rule, and compared: paired differences to the constant and to the best other."""
+
+import json
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import torch
 
 from stakes import StakesError, Utility
 from stakes.evaluation.comparison import (
+    Choice,
     Comparison,
     Predictions,
     Scored,
@@ -15,6 +18,7 @@ from stakes.evaluation.comparison import (
     score,
     select,
 )
+from stakes.evaluation.metrics import Interval
 
 NAMES = ["a", "b"]
 UTILITY = Utility.from_costs([[0, 10], [1, 0]], NAMES, NAMES, unit="$")
@@ -65,10 +69,13 @@ def scored(items: list[Predictions] | None = None) -> list[Scored]:
     return [each for item in items or predictions() for each in score(item, LABELS, UTILITY)]
 
 
-def test_the_choice_is_made_on_validation_and_the_differences_are_paired() -> None:
-    comparison = compare(scored(), seed=0)
+CHOICE = Choice("calibrated", "it is the test's", "standard", Interval(1.0, -0.5, 2.0))
+
+
+def test_the_differences_are_paired() -> None:
+    comparison = compare(scored(), CHOICE, seed=0)
     assert comparison.chosen == "calibrated"
-    assert "calibrated -1.75" in comparison.why
+    assert [row.model for row in comparison.rows if comparison.is_chosen(row)] == ["calibrated"]
     rows = {(row.model, row.rule): row for row in comparison.rows}
     assert len(rows) == 6
     assert rows["standard", "optimal"].difference is None
@@ -86,32 +93,55 @@ def test_the_choice_is_made_on_validation_and_the_differences_are_paired() -> No
 def test_seeds_are_paired_whatever_the_order_of_the_runs() -> None:
     """Both models say SURE with one seed and TIMID with the other: paired by seed, nothing differs."""
     items = [
+        Predictions("standard", 1, TIMID),
+        Predictions("weighted", 0, SURE),
         Predictions("weighted", 1, TIMID),
         Predictions("standard", 0, SURE),
-        Predictions("weighted", 0, SURE),
-        Predictions("standard", 1, TIMID),
     ]
-    assert [item.seed for item in select(scored(items), "weighted", "optimal")] == [0, 1]
-    difference = compare(scored(items), seed=0).row("weighted", "optimal").difference
+    assert [item.seed for item in select(scored(items), "standard", "optimal")] == [0, 1]
+    difference = compare(scored(items), CHOICE, seed=0).row("weighted", "optimal").difference
     assert difference is not None
     assert (difference.low, difference.mean, difference.high) == (0, 0, 0)
 
 
 def test_models_with_other_seeds_cannot_be_paired() -> None:
     with pytest.raises(StakesError, match="the same examples"):
-        compare(scored([*predictions(), Predictions("weighted", 2, SURE, 0.0)]), seed=0)
+        compare(scored([*predictions(), Predictions("weighted", 2, SURE, 0.0)]), CHOICE, seed=0)
 
 
 def test_the_summary_has_the_documented_form_and_is_read_back() -> None:
-    comparison = compare(scored(), seed=0)
+    comparison = compare(scored(), CHOICE, seed=0)
     summary = comparison.to_dict(UTILITY)
     assert {"unit", "outcomes", "decisions", "chosen", "rows"} <= set(summary)
     wanted = {"model", "rule", "utility", "utility_low", "utility_high", "accuracy", "nll", "ece", "seeds"}
     assert all(wanted <= set(row) for row in summary["rows"])
     assert all(row["utility_low"] <= row["utility"] <= row["utility_high"] for row in summary["rows"])
-    assert Comparison.from_dict(summary) == comparison
+    assert Comparison.from_dict(json.loads(json.dumps(summary))) == comparison
+    alone = compare(scored([Predictions("weighted", 0, SURE)]), Choice("weighted", "it is the only one"), seed=0)
+    assert Comparison.from_dict(json.loads(json.dumps(alone.to_dict(UTILITY)))) == alone
 
 
-def test_without_standard_the_first_model_is_the_reference() -> None:
-    assert compare(scored([Predictions("weighted", 0, SURE, 1.0)]), seed=0).reference == "weighted"
-    assert "no validation" in compare(scored([Predictions("weighted", 0, SURE)]), seed=0).why
+def test_the_constant_is_the_reference_and_without_one_the_first_model() -> None:
+    items = [Predictions("weighted", 0, SURE), Predictions("constant", 0, torch.full((4, 2), 0.5))]
+    assert compare(scored(items), Choice("weighted", ""), seed=0).reference == "constant"
+    (_, row) = compare(scored(items[:1]), Choice("weighted", ""), seed=0).rows
+    assert (row.difference, row.rival, row.lead) == (None, None, None)
+
+
+def test_each_row_is_paired_with_the_best_other_model_deciding_by_the_costs() -> None:
+    """Costs of the four decisions: constant 1, 0, 0, 1; calibrated 1, 0, 0, 0; weighted 0, 10, 10, 0."""
+    items = [
+        Predictions("constant", 0, torch.full((4, 2), 0.5)),
+        Predictions("calibrated", 0, SURE),
+        Predictions("weighted", 0, torch.tensor([[1.0, 0.0]] * 4)),
+    ]
+    rows = {(row.model, row.rule): row for row in compare(scored(items), CHOICE, seed=0).rows}
+    assert {key: row.rival for key, row in rows.items() if key[1] == "optimal"} == {
+        ("constant", "optimal"): "calibrated",
+        ("calibrated", "optimal"): "constant",
+        ("weighted", "optimal"): "calibrated",
+    }
+    leads = {model: rows[model, "optimal"].lead.mean for model in ("constant", "calibrated", "weighted")}
+    assert leads == pytest.approx({"constant": -0.25, "calibrated": 0.25, "weighted": -4.75})
+    assert rows["calibrated", "argmax"].lead.mean == pytest.approx(0.5)  # it errs nowhere
+    assert rows["constant", "argmax"].difference.mean == pytest.approx(-4.5)  # it takes everybody for a

@@ -23,7 +23,8 @@ from stakes.training.examples import Examples
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
 if TYPE_CHECKING:
-    from stakes.predictors import BoostedTrees, SampledPosterior
+    from stakes.calibration import Calibrated, Temperature
+    from stakes.predictors import Blend, BoostedTrees, Constant, Forest, Logistic, SampledPosterior
     from stakes.saved_model import SavedModel
     from stakes.sklearn import DecisionClassifier
     from stakes.tables.decider import Decider
@@ -31,11 +32,17 @@ if TYPE_CHECKING:
 
 # These bring pandas and scikit-learn with them, and are imported when first used.
 _LATER = {
+    "Blend": "stakes.predictors",
     "BoostedTrees": "stakes.predictors",
+    "Calibrated": "stakes.calibration",
+    "Constant": "stakes.predictors",
     "Decider": "stakes.tables.decider",
     "DecisionClassifier": "stakes.sklearn",
+    "Forest": "stakes.predictors",
+    "Logistic": "stakes.predictors",
     "SampledPosterior": "stakes.predictors",
     "SavedModel": "stakes.saved_model",
+    "Temperature": "stakes.calibration",
     "fit": "stakes.training.fit",
 }
 
@@ -43,18 +50,23 @@ __all__ = [
     "MLP",
     "BatchEnsemble",
     "Bernoulli",
+    "Blend",
     "BoostedTrees",
+    "Calibrated",
     "Categorical",
+    "Constant",
     "Decider",
     "DecisionClassifier",
     "Decisions",
     "Draws",
     "Ensemble",
     "Examples",
+    "Forest",
     "FormulaUtility",
     "History",
     "Laplace",
     "Likelihood",
+    "Logistic",
     "LossCalibrated",
     "MCDropout",
     "MeanField",
@@ -70,6 +82,7 @@ __all__ = [
     "Standard",
     "TabM",
     "TableUtility",
+    "Temperature",
     "Training",
     "Utility",
     "Weighted",

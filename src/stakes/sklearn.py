@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -109,6 +109,7 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         require_compared(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        check_consistent_length(X, groups)
         weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         used = weights > 0
         self.classes_ = np.unique(y)

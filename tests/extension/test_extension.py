@@ -83,9 +83,12 @@ def test_a_new_family_trains_draws_decides_saves_and_loads(tmp_path: Path) -> No
 def test_a_new_family_runs_by_name_from_the_estimator() -> None:
     x, y = (tensor.numpy() for tensor in patients(200))
     names = np.where(y == 1, "ill", "well")
-    model = DecisionClassifier(COSTS, posterior="last_layer_laplace", dropout=0.0, epochs=10, random_state=0)
+    settings = {"network": "mlp", "posterior": "last_layer_laplace", "dropout": 0.0, "folds": 2, "epochs": 10}
+    model = DecisionClassifier(COSTS, model="standard", random_state=0, **settings)
     assert model.fit(x, names).score(x, names) > -2.0
-    assert (model.decide(x).margin_error > 0).any()
+    for part in model.predictor_.parts:
+        assert isinstance(part.posterior, LastLayerLaplace)
+        assert (decide(part(torch.from_numpy(x)), COSTS).margin_error > 0).any()
 
 
 # Outcomes that are numbers -------------------------------------------------------------------------------

@@ -220,6 +220,18 @@ def test_a_level_that_only_some_rows_have() -> None:
     np.testing.assert_allclose(trees.probs(train.x.numpy()), model.predict_proba(native), rtol=0, atol=1e-12)
 
 
+def test_a_category_that_no_tree_asks_for() -> None:
+    """Its one level, of which there is nothing to learn: no split is of a category then."""
+    generator = np.random.default_rng(0)
+    x = torch.from_numpy(np.c_[generator.normal(size=200), np.ones(200)]).float()  # a number, a column for the level
+    train = TensorExamples(x, (x[:, 0] > 0).long())
+    trees = BoostedTrees.fit(train, None, 2, seed=0, features=Features(1, levels=(1,)))
+    assert len(trees.state_dict()["level_left"]) == 0
+    again = BoostedTrees.load(trees.spec(), trees.state_dict())
+    torch.testing.assert_close(again(x).mean_probs(), trees(x).mean_probs())
+    assert (trees(x).mean_probs().argmax(1) == train.labels).all()
+
+
 @pytest.mark.parametrize("pairs", [1, 1000, 2**16])
 def test_both_walks_end_in_the_same_leaves(monkeypatch: pytest.MonkeyPatch, pairs: int) -> None:
     trees = BoostedTrees.fit(table(300)[0], table(100, 1)[0], 2, seed=0, features=COLUMNS)

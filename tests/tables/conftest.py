@@ -73,13 +73,22 @@ def costs(patients: Path) -> Path:
 def run_folder(patients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on the patients, with decisions that are not the outcomes."""
     from stakes.tables.fit import fit_table
-    from stakes.tables.models import Recipe
+    from stakes.tables.problem import Recipe
     from stakes.tables.run import RunFolder
     from stakes.tables.task import TableTask
     from stakes.training.config import Training
 
-    recipe = Recipe(hidden=(8,), samples=20, training=Training(epochs=12, batch_size=16, learning_rate=0.03))
-    task = TableTask(patients, "diagnosis", patients.parent / "actions.csv", recipe=recipe)
+    training = Training(epochs=12, batch_size=16, learning_rate=0.03, select="nll")
+    recipe = Recipe(tabm={"members": 4, "width": 16}, training=training)
+    task = TableTask(
+        patients,
+        "diagnosis",
+        patients.parent / "actions.csv",
+        test=0.2,
+        folds=2,
+        models=("logistic", "boosting", "standard", "calibrated", "blend"),
+        recipe=recipe,
+    )
     out = tmp_path_factory.mktemp("run") / "out"
     fit_table(task, RunFolder(out))
     return out

@@ -8,7 +8,7 @@ from stakes.paper.diagnosis import data as diagnosis
 
 COSTS = "cost [£],Healthy,Mild,Severe\nHealthy,0,50,100\nMild,40,0,35\nSevere,45,30,0\n"
 ACTIONS = "cost [£],Healthy,Mild,Severe\nsend home,0,50,500\ntreat,40,0,35\nrefer,20,20,20\noperate,200,90,0\n"
-TINY = ("--epochs", "2", "--hidden", "4", "--samples", "5")
+TINY = ("--network", "mlp", "--hidden", "4", "--samples", "5", "--epochs", "2", "--folds", "2", "--test", "0.2")
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

@@ -13,10 +13,11 @@ from patient_tables import ACTIONS, HEADER, TINY, patient_rows, write_csv
 
 from stakes import SavedModel
 from stakes._io.tensors import read_tensors
+from stakes.tables.run import Run
 from stakes.utility import Utility
 
 ROW_FIELDS = {"model", "rule", "utility", "utility_low", "utility_high", "accuracy", "nll", "ece", "seeds"}
-THREE = ["standard", "weighted", "calibrated"]
+THREE = ["standard", "calibrated", "blend"]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -37,17 +38,17 @@ def fit(stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path)
 
 
 def test_files_and_summary(fit: Callable[..., Any]) -> None:
-    out, said = fit("--seeds", 2)
+    out, said = fit("--seeds", 2, "--workers", 1, "--models", ",".join(THREE))
     names = {path.name for path in out.iterdir()}
     files = {"run.json", "cases.safetensors", "summary.json", "results.jsonl", "report.html"}
-    assert names == {"model", "runs", *files}
+    assert names == {"model", "parts", "predictions", *files}
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["unit"] == "£"
     assert summary["outcomes"] == summary["decisions"] == ["Healthy", "Mild", "Severe"]
-    assert summary["chosen"] in (*THREE, "boosting")
+    assert summary["chosen"] in ("blend", "constant")
     assert all(set(row) >= ROW_FIELDS for row in summary["rows"])
     pairs = [(row["model"], row["rule"]) for row in summary["rows"]]
-    assert sorted(pairs) == sorted((model, rule) for model in (*THREE, "boosting") for rule in ("argmax", "optimal"))
+    assert sorted(pairs) == sorted((model, rule) for model in ("constant", *THREE) for rule in ("argmax", "optimal"))
     for row in summary["rows"]:
         assert row["seeds"] == 2
         assert row["utility_low"] <= row["utility"] <= row["utility_high"]
@@ -60,22 +61,27 @@ def test_files_and_summary(fit: Callable[..., Any]) -> None:
             assert row[key] == pytest.approx(np.mean([line[key] for line in own]))
     assert "Chosen: " in said.out
     assert "cost [£]" in said.out
-    assert said.err.splitlines()[0].endswith("features")
-    assert [line.strip() for line in said.err.splitlines()[1:3]] == ["standard, seed 0: done", "weighted, seed 0: done"]
+    first, *lines = said.err.splitlines()
+    assert "96 rows to learn from, in 2 folds, and 24 to test on" in first
+    assert first.endswith("features")
+    assert lines[0].strip().startswith("standard, 2 folds, seed 0: done, about ")
+    finished = {line.strip().partition(", 2 folds")[0] for line in lines}
+    assert finished == {"constant", "standard", "calibrated-0.1", "calibrated-1"}
 
 
 def test_results_are_those_of_the_predictions(run_folder: Path, patients: Path) -> None:
     """All from scratch, in NumPy, from the predictions on disk and the labels in the file."""
     rows = pd.read_csv(patients)
     utility = Utility.from_csv(patients.parent / "actions.csv")
-    model = SavedModel.load(run_folder / "model")
-    assert model.encoder is not None
-    probs, _ = read_tensors(run_folder / "runs" / "standard-0" / "predictions.safetensors")
+    probs, _ = read_tensors(run_folder / "predictions" / "standard-0.safetensors")
     table = probs["probs"].double().numpy()
-    # Which rows are the test rows: those that the saved model says the same of.
-    standard = SavedModel.load(run_folder / "runs" / "standard-0" / "model")
-    everywhere = standard.decide(torch.from_numpy(model.encoder.transform(rows))).probs.double().numpy()
+    # Which rows are the test rows: those of which the mean of the parts of two folds says the same.
+    parts = [SavedModel.load(run_folder / "parts" / "1" / "standard-0" / fold / "model") for fold in "01"]
+    assert all(part.encoder is not None for part in parts)
+    x = torch.from_numpy(parts[0].encoder.transform(rows))
+    everywhere = np.mean([part.predictor(x).mean_probs().double().numpy() for part in parts], axis=0)
     places = [int(np.abs(everywhere - row).sum(1).argmin()) for row in table]
+    np.testing.assert_allclose(everywhere[places], table, atol=1e-6)
     assert places == sorted(set(places))
     assert len(places) == 24
     labels = np.array([utility.outcomes.index(name) for name in rows["diagnosis"].iloc[places]])
@@ -99,35 +105,38 @@ def test_other_posteriors(fit: Callable[..., Any], posterior: str, patients: Pat
     options = ("--members", 2) if posterior == "ensemble" else ()
     out, _ = fit("--posterior", posterior, "--models", "calibrated", *options)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert summary["chosen"] == "calibrated"
-    assert [row["model"] for row in summary["rows"]] == ["calibrated", "calibrated"]
-    saved = json.loads((out / "model" / "model.json").read_text(encoding="utf-8"))
+    assert [row["model"] for row in summary["rows"]] == ["constant", "constant", "calibrated", "calibrated"]
+    part = out / "parts" / "1" / "calibrated-1-0" / "1" / "model" / "model.json"
+    saved = json.loads(part.read_text(encoding="utf-8"))
     assert saved["predictor"]["posterior"]["family"] == posterior
-    assert saved["notes"]["model"] == "calibrated"
+    notes = json.loads((out / "model" / "model.json").read_text(encoding="utf-8"))["notes"]
+    assert notes["model"] == summary["chosen"]
 
 
 def test_label_noise_brings_the_noise_models_and_can_be_learnt(fit: Callable[..., Any]) -> None:
-    out, _ = fit("--label-noise", "learnt", "--learning-rate", 0.1)
+    out, _ = fit("--label-noise", "learnt", "--learning-rate", 0.1, "--epochs", 1)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert list(dict.fromkeys(row["model"] for row in summary["rows"])) == [
-        *THREE, "noise", "noise+calibrated", "boosting"]  # fmt: skip
-    saved = json.loads((out / "runs" / "noise-0" / "model" / "model.json").read_text(encoding="utf-8"))
+    names = "constant logistic forest boosting standard calibrated noise noise+calibrated"
+    assert list(dict.fromkeys(row["model"] for row in summary["rows"])) == names.split()
+    part = out / "parts" / "1" / "noise-0" / "0" / "model" / "model.json"
+    saved = json.loads(part.read_text(encoding="utf-8"))
     likelihood = saved["predictor"]["likelihood"]
     assert likelihood["learn"] is True
     assert likelihood["rate"] != pytest.approx(0.05)
     out, _ = fit("--label-noise", "0", "--models", "noise", name="zero")
-    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["chosen"] == "noise"
+    assert Run.load(out).comparison.models == ["constant", "noise"]
 
 
 def test_a_test_file(fit: Callable[..., Any], tmp_path: Path) -> None:
     """All of DATA is for training then; the test file needs the features, but not what was dropped."""
     columns = [name for name in HEADER if name != "age"]
     rows = [[*row[:4], row[5]] for row in patient_rows(5, seed=1)]
-    out, said = fit("--test", write_csv(tmp_path / "test.csv", columns, rows), "--drop", "age")
+    test = write_csv(tmp_path / "test.csv", columns, rows)
+    out, said = fit("--test", test, "--drop", "age", "--models", "logistic")
     counts = json.loads((out / "summary.json").read_text(encoding="utf-8"))["rows_used"]
     assert counts["test"] == 15
-    assert counts["train"] + counts["validation"] == 120
-    assert "15 test rows" in said.err
+    assert counts == {"train": 120, "test": 15, "folds": 2, "tested": "file"}
+    assert "15 to test on, of another file" in said.err
 
 
 def test_parquet_gives_the_same_as_csv(fit: Callable[..., Any], patients: Path, tmp_path: Path) -> None:
@@ -172,7 +181,9 @@ def test_force_replaces_a_run_and_leaves_other_files(fit: Callable[..., Any], tm
     (out / "notes.txt").write_text("mine")
     out, _ = fit("--models", "weighted", "--force")
     assert (out / "notes.txt").read_text() == "mine"
-    assert {path.name for path in (out / "runs").iterdir()} == {"weighted-0"}
+    assert {path.name for path in (out / "parts" / "1").iterdir()} == {"constant-0", "weighted-0"}
+    assert {path.name for path in (out / "predictions").iterdir()} == {
+        "constant-0.safetensors", "weighted-0.safetensors"}  # fmt: skip
 
 
 def test_resuming_a_finished_run_trains_nothing_and_changes_nothing(fit: Callable[..., Any]) -> None:
@@ -180,7 +191,7 @@ def test_resuming_a_finished_run_trains_nothing_and_changes_nothing(fit: Callabl
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     _, said = fit("--models", "standard", "--resume")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    assert "standard, seed 0: done before" in said.err
+    assert "standard, 2 folds, seed 0: done before" in said.err
 
 
 @pytest.mark.filterwarnings("default")

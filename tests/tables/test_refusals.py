@@ -27,8 +27,16 @@ BAD_OPTIONS = {
     "--test 1.0": "test share",
     "--test nan": "test share",
     "--test nowhere.csv": "nowhere.csv",
-    "--validation 0": "validation share",
-    "--validation 1": "validation share",
+    "--test cv --time age": "earlier",
+    "--folds 1": "--folds",
+    "--group weight": "'weight'",
+    "--time weight": "'weight'",
+    "--time ward": "expected a date or a number in every row to order them by, but row 1 has 'north'",
+    "--time age": "row 1 has none",
+    "--group ward --time age": "--group or --time",
+    "--network lstm": "--network",
+    "--network tabm --posterior ensemble": "together",
+    "--posterior batch_ensemble": "together",
     "--dropout 0": "dropout",
     "--dropout 1": "dropout",
     "--dropout nan": "dropout",
@@ -185,7 +193,7 @@ def test_a_folder_that_is_taken(
     assert "--force" in message
     assert "--resume" in message
     message = refused(*start, "--resume")
-    assert "different: costs, costs_sha256, recipe" in message
+    assert "different: costs, costs_sha256, models, recipe" in message
     assert {path: path.read_bytes() for path in taken.rglob("*") if path.is_file()} == before
     (taken / "run.json").write_text("[1]")
     assert "damaged" in refused(*start, "--resume")
@@ -194,12 +202,12 @@ def test_a_folder_that_is_taken(
 def test_what_is_not_from_a_run_is_not_replaced_even_by_force(
     refused: Refused, patients: Path, costs: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "mine.png").touch()
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "mine.png").touch()
     start = ("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", tmp_path, *TINY)
     for options in ((), ("--force",), ("--resume",)):
-        assert "runs" in refused(*start, *options)
-    assert (tmp_path / "runs" / "mine.png").exists()
+        assert "parts" in refused(*start, *options)
+    assert (tmp_path / "parts" / "mine.png").exists()
 
 
 def test_bad_demos(refused: Refused, tmp_path: Path, run_folder: Path) -> None:

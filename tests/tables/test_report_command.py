@@ -17,6 +17,8 @@ from stakes.decisions import decide
 from stakes.tables.run import Run
 from stakes.tables.task import TableTask, command
 
+MODELS = ("--models", "logistic,calibrated,blend")
+
 
 def test_the_report_is_made_again_without_the_data(
     stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path
@@ -24,7 +26,7 @@ def test_the_report_is_made_again_without_the_data(
     data = tmp_path / "moved.csv"
     data.write_bytes(patients.read_bytes())
     out = tmp_path / "out"
-    options = ("--target", "diagnosis", "--costs", costs, "--out", out, "--seeds", 2, *TINY)
+    options = ("--target", "diagnosis", "--costs", costs, "--out", out, "--seeds", 2, *MODELS, *TINY)
     said = stakes("fit", data, *options)
     assert said.code == 0, said.err
     assert f"{out / 'report.html'}: the report" in said.out
@@ -41,7 +43,7 @@ def test_every_decision_is_taken_once(
 ) -> None:
     """A finished run that is resumed trains nothing: it is scored, compared and reported, as after training."""
     out = tmp_path / "out"
-    options = ("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", out, "--seeds", 2, *TINY)
+    options = ("fit", patients, "--target", "diagnosis", "--costs", costs, "--out", out, *MODELS, *TINY)
     assert stakes(*options).code == 0
     calls: list[str] = []
 
@@ -53,9 +55,11 @@ def test_every_decision_is_taken_once(
         if getattr(module, "decide", None) is decide:
             monkeypatch.setattr(module, "decide", counted)
     assert stakes(*options, "--resume").code == 0
-    fits = len(list((out / "runs").iterdir()))
-    assert fits >= 6
-    assert sorted(calls) == ["argmax"] * fits + ["optimal"] * fits
+    models = len(Run.load(out).comparison.models)
+    assert models == 4
+    # On the test rows by both rules; on the rows held out by the costs, once for the mean utility that the seed is
+    # chosen by, once for the choice of the model, and once for each strength of calibration.
+    assert sorted(calls) == ["argmax"] * models + ["optimal"] * (3 * models + 3)
     calls.clear()
     assert stakes("report", out).code == 0
     assert calls == []
@@ -100,12 +104,38 @@ def test_what_is_no_finished_run_is_one_line(refused: Callable[..., str], tmp_pa
     "options",
     [
         (),
-        ("--test", "0.3", "--validation", "0.1", "--seeds", "3", "--seed", "7", "--unit", "£ a day"),
+        ("--test", "0.3", "--folds", "3", "--group", "ward", "--seeds", "3", "--seed", "7", "--unit", "£ a day"),
         ("--drop", '"age, in years",ward', "--categorical", "ward", "--labels", '0=a,"1=b, c"', "--target=-diagnosis"),
+        ("--test", "cv", "--models", "boosting,blend"),
+        ("--time", "age", "--network", "mlp"),
         ("--label-noise", "0.1", "--models", "noise"),
-        ("--label-noise", "learnt", "--posterior", "ensemble", "--members", "3"),
-        ("--hidden", "8,4", "--dropout", "0.3", "--samples", "7", "--epochs", "3", "--patience", "2"),
-        ("--batch-size", "9", "--learning-rate", "0.05", "--posterior", "mean_field", "--hidden", ""),
+        ("--label-noise", "learnt", "--network", "mlp", "--posterior", "ensemble", "--members", "3"),
+        (
+            "--network",
+            "mlp",
+            "--hidden",
+            "8,4",
+            "--dropout",
+            "0.3",
+            "--samples",
+            "7",
+            "--epochs",
+            "3",
+            "--patience",
+            "2",
+        ),
+        (
+            "--batch-size",
+            "9",
+            "--learning-rate",
+            "0.05",
+            "--network",
+            "mlp",
+            "--posterior",
+            "mean_field",
+            "--hidden",
+            "",
+        ),
     ],
 )
 def test_the_command_of_a_run_asks_for_the_same_run(

@@ -7,14 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import pytest
 from patient_tables import COSTS, HEADER, patient_rows, write_csv
 
 from stakes.tables import fit as fitting
-from stakes.tables.models import Recipe
+from stakes.tables import network_models
+from stakes.tables.fit import Fit
+from stakes.tables.problem import Recipe
 from stakes.tables.run import RunFolder
-from stakes.tables.task import Fit, TableTask
+from stakes.tables.task import TableTask
 from stakes.training.config import Epoch, Training
 
 STAKES = [sys.executable, "-c", "from stakes.cli.main import main; main()"]
@@ -47,8 +50,9 @@ def members(group: int) -> list[int]:
 def command(tmp_path: Path) -> list[str]:
     data = write_csv(tmp_path / "patients.csv", HEADER, patient_rows(400))
     (tmp_path / "costs.csv").write_text(COSTS, encoding="utf-8")
-    options = "--target diagnosis --models calibrated,boosting --hidden 32 --samples 10 --epochs 10 --patience 10"
-    options += " --batch-size 8"
+    options = "--target diagnosis --models noise+calibrated,logistic --test 0.2 --folds 2 --network mlp --hidden 32"
+    # Noise that is learnt belongs to one network: folds are trained one by one, with checkpoints.
+    options += " --label-noise learnt --samples 10 --epochs 12 --patience 12 --batch-size 8"
     return [*STAKES, "fit", str(data), "--costs", str(tmp_path / "costs.csv"), *options.split(), "--out"]
 
 
@@ -61,13 +65,13 @@ def test_kill_and_resume(command: list[str], tmp_path: Path) -> None:
     full = [*command, str(out), "--workers", "2"]
     process = subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        assert wait_for(lambda: any(out.glob("runs/*/checkpoint.safetensors")), 60), "no checkpoint"
+        assert wait_for(lambda: any(out.glob("parts/*/*/*/checkpoint.safetensors")), 60), "no checkpoint"
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not (out / "summary.json").exists()
     assert wait_for(lambda: not members(process.pid), 5), "workers go on"
-    assert any(out.glob("runs/*/checkpoint.safetensors"))
+    assert any(out.glob("parts/*/*/*/checkpoint.safetensors"))
     subprocess.run([*full, "--resume"], check=True, capture_output=True)
     for name in SAME:
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
@@ -79,59 +83,82 @@ class KilledError(BaseException):
     """Stands for the end of the process."""
 
 
+def small_task(patients: Path, costs: Path, training: Training, **options: Any) -> TableTask:
+    recipe = Recipe(tabm={"members": 2, "width": 8}, training=training)
+    return TableTask(patients, "diagnosis", costs, **({"test": 0.2, "folds": 2, "recipe": recipe} | options))
+
+
+def assert_same_files(first: Path, second: Path) -> None:
+    for path in first.rglob("*"):
+        if path.is_file():
+            assert (second / path.relative_to(first)).read_bytes() == path.read_bytes(), path
+
+
 @pytest.mark.parametrize("epoch", [1, 3, 5])
-def test_resume_at_any_epoch(patients: Path, costs: Path, tmp_path: Path, epoch: int) -> None:
-    training = Training(epochs=5, batch_size=16, checkpoint_seconds=0)
-    recipe = Recipe(hidden=(4,), samples=5, training=training)
-    task = TableTask(patients, "diagnosis", costs, models=("standard", "calibrated"), recipe=recipe)
+def test_resume_at_any_epoch(
+    patients: Path, costs: Path, tmp_path: Path, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a fold that is trained alone, as those of large tables are."""
+    monkeypatch.setattr(network_models, "STACKED_ROWS", 0)
+    training = Training(epochs=5, batch_size=16, select="nll", checkpoint_seconds=0)
+    task = small_task(patients, costs, training, models=("calibrated", "logistic", "blend"))
     whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
     fitting.fit_table(task, whole)
-    seen: list[tuple[Fit, int]] = []
 
     def kill(fit: Fit, event: object) -> None:
-        if fit.model == "calibrated" and isinstance(event, Epoch):
-            seen.append((fit, event.number))
-            if event.number == epoch:
-                raise KilledError
+        if (fit.model, fit.folds) == ("standard", (1,)) and isinstance(event, Epoch) and event.number == epoch:
+            raise KilledError
 
     with pytest.raises(KilledError):
         fitting.fit_table(task, killed, on_progress=kill)
-    assert (killed.run("calibrated", 0) / "checkpoint.safetensors").exists()
-    (killed.run("calibrated", 0) / ".model.half").mkdir()  # as a kill while the model is written would leave it
+    part = killed.part("standard", 0, "1", 1)
+    assert (part / "checkpoint.safetensors").exists()
+    (part / ".model.half").mkdir()  # as a kill while the model is written would leave it
     (killed.path / ".summary.json.half").touch()
-    seen.clear()
-    events: list[tuple[str, object]] = []
-    fitting.fit_table(task, killed, resume=True, on_progress=lambda fit, event: events.append((fit.model, event)))
-    assert ("standard", "found") in events
-    again = [event.number for name, event in events if name == "calibrated" and isinstance(event, Epoch)]
+    events: list[tuple[str, tuple[int, ...], object]] = []
+    fitting.fit_table(
+        task, killed, resume=True, on_progress=lambda fit, event: events.append((fit.model, fit.folds, event))
+    )
+    assert ("standard", (0,), "found") in events
+    again = [event.number for name, folds, event in events if (name, folds) == ("standard", (1,)) and is_epoch(event)]
     assert again == list(range(epoch + 1, 6))
-    for path in whole.path.rglob("*"):
-        if path.is_file():
-            assert (killed.path / path.relative_to(whole.path)).read_bytes() == path.read_bytes(), path
+    assert_same_files(whole.path, killed.path)
     assert list(killed.path.rglob(".*")) == []
+    assert list(killed.path.rglob("checkpoint*")) == []
+
+
+def is_epoch(event: object) -> TypeGuard[Epoch]:
+    return isinstance(event, Epoch)
 
 
 def test_two_workers_give_the_same_as_one(patients: Path, costs: Path, tmp_path: Path) -> None:
-    recipe = Recipe(hidden=(4,), samples=5, training=Training(epochs=2))
-    task = TableTask(patients, "diagnosis", costs, recipe=recipe, seeds=2)
+    models = ("logistic", "calibrated", "blend")
+    task = small_task(patients, costs, Training(epochs=2, select="nll"), models=models, seeds=2)
     one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
     events: list[tuple[Fit, object]] = []
+    fits: list[Fit] = []
     fitting.fit_table(task, one)
-    fitting.fit_table(task, two, workers=2, on_progress=lambda fit, event: events.append((fit, event)))
-    for path in one.path.rglob("*"):
-        if path.is_file():
-            assert (two.path / path.relative_to(one.path)).read_bytes() == path.read_bytes(), path
-    for fit in task.fits():
+    fitting.fit_table(
+        task,
+        two,
+        workers=2,
+        on_prepared=lambda prepared, planned: fits.extend(planned),
+        on_progress=lambda fit, event: events.append((fit, event)),
+    )
+    assert_same_files(one.path, two.path)
+    names = ("constant", "logistic", "standard", "calibrated-0.1", "calibrated-1")
+    assert {(fit.model, fit.seed) for fit in fits} == {(name, seed) for name in names for seed in (0, 1)}
+    epochs_of = {"standard": [1, 1, 2, 2], "calibrated-0.1": [1, 1], "calibrated-1": [1, 1]}  # of each fold
+    for fit in fits:
         assert (fit, "started") in events
         assert (fit, "done") in events
-        epochs = [event.number for who, event in events if who == fit and isinstance(event, Epoch)]
-        assert epochs == ([] if fit.model == "boosting" else [1, 2])
+        epochs = [event.number for who, event in events if who == fit and is_epoch(event)]
+        assert epochs == epochs_of.get(fit.model, [])
 
 
 def test_a_worker_that_fails_says_why(patients: Path, costs: Path, tmp_path: Path) -> None:
     """A loss that explodes is the user's to know, from whichever process it comes."""
-    recipe = Recipe(hidden=(4,), samples=5, training=Training(epochs=3, learning_rate=1e38))
-    task = TableTask(patients, "diagnosis", costs, recipe=recipe)
+    task = small_task(patients, costs, Training(epochs=3, learning_rate=1e38, select="nll"), models=("standard",))
     for workers in (1, 2):
         with pytest.raises(ValueError, match="learning rate"):
             fitting.fit_table(task, RunFolder(tmp_path / f"out{workers}"), workers=workers)

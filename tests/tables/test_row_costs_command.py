@@ -18,7 +18,7 @@ COSTS = (
     'cost [£],repaid,lost\nlend,0,=0.6 * "credit amount"\nrefuse,=0.1 * [credit amount] + 20,0\n'
     "call,15,=15 + 0.05 * [credit amount]\n"
 )
-MODELS = ("--models", "calibrated,weighted,boosting")
+MODELS = ("--models", "calibrated,weighted,boosting,blend")
 
 
 def by_hand(amount: float) -> np.ndarray:
@@ -47,15 +47,21 @@ def loans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_folder(loans: Path) -> Path:
     """A finished run in which the amount is no feature, and costs depend on it all the same."""
     from stakes.tables.fit import fit_table
-    from stakes.tables.models import Recipe
+    from stakes.tables.problem import Recipe
     from stakes.tables.run import RunFolder
     from stakes.tables.task import TableTask
     from stakes.training.config import Training
 
-    recipe = Recipe(hidden=(8,), samples=20, training=Training(epochs=3, batch_size=32, learning_rate=0.03))
-    models = ("standard", "weighted", "calibrated", "boosting")
+    training = Training(epochs=3, batch_size=32, learning_rate=0.03, select="nll")
     task = TableTask(
-        loans, "outcome", loans.parent / "costs.csv", drop=("credit amount",), models=models, recipe=recipe
+        loans,
+        "outcome",
+        loans.parent / "costs.csv",
+        test=0.2,
+        folds=2,
+        drop=("credit amount",),
+        models=("logistic", "weighted", "calibrated", "blend"),
+        recipe=Recipe(tabm={"members": 2, "width": 8}, training=training),
     )
     out = loans.parent / "out"
     fit_table(task, RunFolder(out))
@@ -129,7 +135,7 @@ def test_the_page_shows_formulas_in_place_of_the_explorer(run_folder: Path, tmp_
 def test_fit_from_the_command_line(stakes: Callable[..., Any], loans: Path, tmp_path: Path) -> None:
     new = loans.parent / "new.csv"
     options = ("--target", "outcome", "--costs", loans.parent / "costs.csv", "--out", tmp_path / "run", "--test", new)
-    said = stakes("fit", loans, *options, *MODELS, *TINY)
+    said = stakes("fit", loans, *TINY, *MODELS, *options)
     assert said.code == 0, said.err
     costs = Run.load(tmp_path / "run").utility.costs
     np.testing.assert_allclose(costs, [by_hand(amount) for amount in pd.read_csv(new)["credit amount"]])

@@ -1,4 +1,5 @@
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from stakes.errors import StakesError
 from stakes.tables.read import read_table
-from stakes.tables.split import _choose, duplicate_groups, split
+from stakes.tables.split import _choose, duplicate_groups, folds, forward_folds, latest, linked, split
 
 
 def test_equal_rows_share_a_group() -> None:
@@ -150,3 +151,142 @@ def test_too_few_rows(groups: list[int]) -> None:
 def test_lengths_must_agree() -> None:
     with pytest.raises(StakesError, match="2 labels, but got 3"):
         split(np.array([0, 1]), np.arange(3), 0.5, 0)
+
+
+# Groups that are linked ----------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=25))
+def test_linked_rows_are_those_that_a_chain_connects(rows: list[tuple[int, int]]) -> None:
+    """By brute force: the closure of "equal in the first or equal in the second"."""
+    first, second = np.array(rows, dtype=int).reshape(-1, 2).T
+    near = (first[:, None] == first) | (second[:, None] == second)
+    for _ in range(len(rows)):
+        near = near @ near
+    found = linked(first, second)
+    assert found.shape == (len(rows),)
+    np.testing.assert_array_equal(found[:, None] == found, near)
+
+
+# Folds ---------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 25)), min_size=2, max_size=120),
+    st.integers(2, 7),
+    st.integers(0, 2**32),
+)
+def test_every_row_is_held_once_or_never_and_groups_stay_whole(
+    rows: list[tuple[int, int]], count: int, seed: int
+) -> None:
+    labels, groups = np.array(rows).T
+    heads = {group: label for label, group in reversed(rows)}
+    alone = [group for group, label in heads.items() if list(heads.values()).count(label) == 1]
+    if len(alone) == len(heads):
+        with pytest.raises(StakesError, match="add rows"):
+            folds(labels, groups, count, seed)
+        return
+    made = folds(labels, groups, count, seed)
+    assert 2 <= len(made) <= min(count, len(heads))
+    for fold in made:
+        assert sorted([*fold.train, *fold.held]) == list(range(len(rows)))
+        assert len(fold.held)
+        assert (np.diff(fold.train) > 0).all()
+        assert (np.diff(fold.held) > 0).all()
+        assert not set(groups[fold.train]) & set(groups[fold.held])
+        # What is to be told apart can be learnt: every class heads a group that is trained on.
+        assert {heads[group] for group in groups[fold.train]} == set(heads.values())
+    held = np.concatenate([fold.held for fold in made])
+    assert sorted(held) == np.flatnonzero(~np.isin(groups, alone)).tolist()
+
+
+@given(st.lists(st.integers(2, 60), min_size=1, max_size=4), st.integers(2, 6), st.integers(0, 99))
+def test_folds_have_as_many_rows_of_each_class(counts: list[int], count: int, seed: int) -> None:
+    """Without copies they differ by at most one row, in every class and as a whole by one for each class."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    made = folds(labels, np.arange(len(labels)), count, seed)
+    held = np.array([np.bincount(labels[fold.held], minlength=len(counts)) for fold in made])
+    present = held if len(made) == count else np.vstack([held, np.zeros((count - len(made), len(counts)), dtype=int)])
+    assert (np.ptp(present[: min(count, len(labels))], axis=0) <= 1).all()
+    assert np.ptp(held.sum(1)) <= 1  # the smallest fold goes first
+
+
+def test_folds_follow_the_seed() -> None:
+    labels, groups = np.arange(100) % 2, np.arange(100)
+    assert all(map(np.array_equal, folds(labels, groups, 3, 5)[0], folds(labels, groups, 3, 5)[0]))
+    assert folds(labels, groups, 3, 5)[0].held.tolist() != folds(labels, groups, 3, 6)[0].held.tolist()
+
+
+def test_folds_that_cannot_be() -> None:
+    with pytest.raises(StakesError, match="at least 2 folds, but got 1"):
+        folds(np.array([0, 1]), np.array([0, 1]), 1, 0)
+    with pytest.raises(StakesError, match="2 labels, but got 3"):
+        folds(np.array([0, 1]), np.arange(3), 2, 0)
+    with pytest.raises(StakesError, match="no class with two different rows"):
+        folds(np.array([0, 0, 1]), np.array([7, 7, 8]), 2, 0)
+
+
+# Time ----------------------------------------------------------------------------------------------
+
+TIMES = st.lists(st.integers(0, 30), min_size=1, max_size=80)
+
+
+@given(TIMES, st.floats(0.05, 0.95))
+def test_the_latest_rows_are_later_than_all_others(times: list[int], share: float) -> None:
+    values = np.array(times, dtype=float)
+    first = min(len(values) - 1, round(len(values) * (1 - share)))
+    if np.sort(values)[first] == values.min():  # the share begins among the earliest, which stay together
+        with pytest.raises(StakesError, match="several times"):
+            latest(values, share)
+        return
+    early, late = latest(values, share)
+    assert sorted([*early, *late]) == list(range(len(times)))
+    assert len(early)
+    assert len(late)
+    assert values[early].max() < values[late].min()
+
+
+@given(st.integers(2, 200), st.floats(0.05, 0.95))
+def test_the_latest_share_of_distinct_times(count: int, share: float) -> None:
+    times = np.random.default_rng(0).permutation(count).astype(float)
+    if round(count * (1 - share)) == 0:
+        return
+    _, late = latest(times, share)
+    assert len(late) == pytest.approx(max(1, count * share), abs=0.51)
+    assert sorted(times[late]) == list(range(count - len(late), count))
+
+
+def test_bad_shares_of_time() -> None:
+    for share in (0.0, 1.0, float("nan")):
+        with pytest.raises(StakesError, match="between 0 and 1"):
+            latest(np.arange(5.0), share)
+    with pytest.raises(StakesError, match="several times"):
+        latest(np.zeros(5), 0.2)
+
+
+@given(TIMES, st.integers(2, 6))
+def test_folds_in_time_train_on_what_was_before(times: list[int], count: int) -> None:
+    values = np.array(times, dtype=float)
+    if len(set(times)) < 3:
+        with pytest.raises(StakesError, match="three times"):
+            forward_folds(values, count)
+        return
+    made = forward_folds(values, count)
+    assert 2 <= len(made) <= count
+    for fold in made:
+        assert len(fold.train)
+        assert len(fold.held)
+        assert values[fold.train].max() < values[fold.held].min()
+    held = np.concatenate([fold.held for fold in made])
+    assert len(set(held)) == len(held)
+    never = np.setdiff1d(np.arange(len(values)), held)
+    assert values[never].max() < values[held].min()
+    for before, after in pairwise(made):
+        assert after.train.tolist() == sorted([*before.train, *before.held])
+
+
+def test_folds_of_distinct_times_are_of_one_size() -> None:
+    made = forward_folds(np.random.default_rng(0).permutation(60).astype(float), 5)
+    assert [len(fold.held) for fold in made] == pytest.approx([10] * 5, abs=1)
+    with pytest.raises(StakesError, match="three times for folds in time, but got 2"):
+        forward_folds(np.arange(20) % 2.0, 5)

@@ -178,7 +178,7 @@ def _level_arrays(
     levels: Sequence[int],
 ) -> dict[str, NDArray[Any]]:
     """`level_row` and `level_left`: scikit-learn numbers the levels it saw, and takes all others for missing."""
-    bits = np.unpackbits(bitsets.astype("<u4").view(np.uint8).reshape(len(bitsets), -1), axis=1, bitorder="little")
+    bits = np.unpackbits(bitsets.astype("<u4").view(np.uint8), axis=1, bitorder="little")
     level_row, tables, end = np.full(len(nodes), -1), [np.zeros(0, bool)], 0
     for feature, (count, seen) in enumerate(zip(levels, present, strict=True)):
         here = np.flatnonzero((nodes["is_leaf"] == 0) & (nodes["feature_idx"] == feature))

@@ -112,8 +112,6 @@ def _cuts(
     if isinstance(task.test, Path):
         return "file", [_Cut(everything, np.arange(test_rows))]
     if times is not None:
-        if task.test == CV:
-            raise StakesError("--test cv would test on rows that are earlier than those learnt from: give a share")
         return "latest", [_Cut(*latest(times, task.share))]
     if task.test == CV or (task.test is None and len(labels) < SMALL_TABLE):
         outer = folds(labels, groups, MOST_FOLDS, derive(task.seed, "test"))
@@ -191,9 +189,10 @@ def _times(series: "pd.Series[Any]") -> NDArray[np.float64]:
         values = np.asarray((parsed - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)
     if np.isnan(values).any():
         row = int(np.argmax(np.isnan(values)))
+        text = "none" if pd.isna(series.iloc[row]) else repr(str(series.iloc[row]))
         raise StakesError(
             f"column {series.name!r}: expected a date or a number in every row to order them by, but row {row + 1} has "
-            f"{series.iloc[row]!r}; correct it, or drop the row"
+            f"{text}; correct it, or drop the row"
         )
     return values
 

@@ -83,6 +83,8 @@ def check(task: TableTask) -> None:
         raise StakesError(f"expected the test share to lie between 0 and 1, but got {task.test:g}")
     if task.group is not None and task.time is not None:
         raise StakesError("expected --group or --time, but got both: a group may go on after the time of the split")
+    if task.time is not None and task.test == CV:
+        raise StakesError("--test cv would test on rows that are earlier than those learnt from: give a share")
     if task.folds is not None and task.folds < 2:
         raise StakesError(f"expected at least 2 folds, but got {task.folds}")
     for name in trained_for(task.compared):
