@@ -10,7 +10,7 @@ COSTLY = 0.1  # an outcome is costly if its cases make up this share of all that
 
 
 def caveats(run: Run) -> list[str]:
-    return [*_few_rows(run), *_few_cases(run), *_close_choice(run), *run.data.get("notices", ())]
+    return [*_few_rows(run), *_few_cases(run), *_close_choice(run), *(run.data.notices if run.data else ())]
 
 
 def _few_rows(run: Run) -> list[str]:

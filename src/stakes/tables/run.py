@@ -15,7 +15,7 @@ report.html
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Run:
     ids: tuple[str, ...] | None = None  # (N,) the names of the test rows
     by: tuple[str, ...] | None = None  # (N,) the groups that costs are shown by
     importance: Mapping[str, Any] | None = None  # of columns: see `stakes.tables.importance`
-    data: Mapping[str, Any] = field(default_factory=dict)  # as they were read: see `stakes.tables.summary`
+    data: Any = None  # as they were read
 
     @property
     def predictions(self) -> list[Predictions]:
@@ -82,7 +82,7 @@ class Run:
         formulas = None if self.formulas is None else self.formulas.to_dict()
         notes = {**counts, "utility": utility, **({"formulas": formulas} if formulas else {})}
         write_tensors(path / "cases.safetensors", tensors, notes)
-        details = {"ids": self.ids, "by": self.by, "data": self.data, "importance": self.importance}
+        details = {"ids": self.ids, "by": self.by, "importance": self.importance}
         write_json(path / "details.json", details)
         lines = [json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in self.scored]
         write_text(path / "results.jsonl", "".join(f"{line}\n" for line in lines))
@@ -119,7 +119,6 @@ class Run:
                 ids=None if details["ids"] is None else tuple(details["ids"]),
                 by=None if details["by"] is None else tuple(details["by"]),
                 importance=details["importance"] and _with_intervals(details["importance"]),
-                data=details["data"],
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, StakesError):
