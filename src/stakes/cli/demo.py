@@ -5,17 +5,18 @@ from pathlib import Path
 import pandas as pd
 
 from stakes._io.files import write_text
-from stakes.tables.problem import Recipe
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, CV, TableTask
 from stakes.training.config import Training
 
 TARGET, ID, BY = "diagnosis", "case", "mean radius"
+EPOCHS = 60
 COSTS = {
     "send home": {"benign": 0, "malignant": 10_000},
     "biopsy": {"benign": 300, "malignant": 500},
     "operate": {"benign": 3_000, "malignant": 0},
 }
-MODELS = ("constant", "logistic", "forest", "boosting", "calibrated", "blend")
+MODELS = ("constant", "logistic", "boosting", "calibrated", "blend")
 LOOK = (
     "569 breast tumours, 30 measurements each; for every one: send home, biopsy or operate. What to look at: how much "
     "less a decision costs than a biopsy for everybody."
@@ -37,7 +38,6 @@ def write_tumours(folder: Path) -> None:
 
 def demo_task(folder: Path) -> TableTask:
     """The comparison on the files of `write_tumours`: every row is a test row once."""
-    training = Recipe().training
     return TableTask(
         data=folder / "tumours.csv",
         target=TARGET,
@@ -47,13 +47,16 @@ def demo_task(folder: Path) -> TableTask:
         by=BY,
         models=MODELS,
         recipe=Recipe(
+            network="mlp",
+            posterior={"family": FAMILIES["mlp"]},
+            hidden=(32,),
+            samples=30,
             training=Training(
-                training.epochs,
-                training.batch_size,
-                training.learning_rate,
-                patience=training.patience,
-                select=training.select,
+                EPOCHS,
+                learning_rate=LEARNING_RATES["mlp"],
+                patience=PATIENCE,
+                select="nll",
                 checkpoint_seconds=CHECKPOINT_SECONDS,
-            )
+            ),
         ),
     )
