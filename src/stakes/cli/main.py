@@ -37,6 +37,24 @@ _data, _models, _fitting, _run = (
 _RECIPE = Recipe()  # the defaults
 _TRAINING = _RECIPE.training
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+START = """stakes: decisions whose mistakes have a price.
+
+  See it work:                 stakes demo
+  1. What decisions cost:      stakes costs new --outcomes healthy,ill --decisions "send home,treat" --unit £
+     (fill in costs.csv)       stakes costs check costs.csv
+  2. A model from your table:  stakes fit patients.csv --target diagnosis --costs costs.csv --out run
+  3. Decide about new rows:    stakes decide run new.csv --out decisions.csv
+  4. Once outcomes are known:  stakes evaluate run outcomes.csv
+
+All commands: stakes --help"""
+# For `stakes fit`, by parameter: what to do about one that is missing.
+NEXT_STEPS = {
+    "data": "give a table first, as in: stakes fit patients.csv --target diagnosis --costs costs.csv --out run",
+    "target": "name the column with the outcome, as in --target diagnosis",
+    "costs": "say what decisions cost: `stakes costs new --outcomes healthy,ill` writes a file to fill in; then "
+    "--costs costs.csv",
+    "out": "name a folder for the model and the report, as in --out run",
+}
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
 
 Names = list[str] | None
@@ -50,7 +68,10 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr, never a traceback."""
     warnings.showwarning = _show_warning
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if not sys.argv[1:]:
+            typer.echo(START)
+            return
+        code = app(sys.argv[1:], standalone_mode=False)
     except StakesError as error:
         _fail(str(error))
     except OSError as error:
@@ -58,8 +79,11 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # which Typer's usage errors have, in all its versions
             raise
-        context = getattr(error, "ctx", None)
-        _fail(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'stakes'} --help`", 2)
+        context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+        message = error.format_message().rstrip(".")
+        path = context.command_path if context else "stakes"
+        step = NEXT_STEPS.get(option.name) if option is not None and message.startswith("Missing") else None
+        _fail(f"{message}; {f'{step}; ' if step and path.endswith('fit') else ''}see `{path} --help`", 2)
     if code == 130:
         _fail("interrupted; what `stakes fit` had finished is kept: --resume goes on with it", code)
 
@@ -105,6 +129,12 @@ def fit(
     ] = None,
     time: Annotated[
         str | None, _data(metavar="NAME", help="A column of dates or numbers: the latest rows are tested on.")
+    ] = None,
+    id_column: Annotated[
+        str | None, _data("--id", metavar="NAME", help="A column that names the rows: in the report, and no feature.")
+    ] = None,
+    by: Annotated[
+        str | None, _data(metavar="NAME", help="A column: the report has the costs for each of its values.")
     ] = None,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
     categorical: Annotated[
@@ -186,6 +216,8 @@ def fit(
         folds=folds,
         group=group,
         time=time,
+        id=id_column,
+        by=by,
         drop=tuple(arguments.split(*(drop or []))),
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
@@ -218,30 +250,22 @@ def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of
 
 
 @app.command()
-def demo(
-    out: Out = Path("demo"),
-    seeds: Annotated[int, typer.Option(help="Repetitions of every model.", min=1)] = 5,
-    corrupted: Annotated[
-        int, typer.Option(help="Of the 50 patients of each class, so many have a random label.", min=0, max=49)
-    ] = 20,
-    workers: Workers = 2,
-    resume: Resume = False,
-    force: Force = False,
-) -> None:
-    """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
-    from stakes.cli.demo import demo_task, write_patients
-    from stakes.tables.decide import decide_table
+def demo(out: Out = Path("demo"), workers: Workers = 2, resume: Resume = False, force: Force = False) -> None:
+    """Real data from end to end: breast tumours, three decisions about each, the models compared, a report."""
+    from stakes.cli.demo import LOOK, demo_task, write_tumours
     from stakes.tables.run import RunFolder
     from stakes.tables.task import command
 
     RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
-    task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)
+    task = demo_task(out / "data")
     if not (resume and task.data.exists()):
-        write_patients(out / "data", corrupted=corrupted)
-    typer.echo(f"{command(task.settings(), str(out))} --workers {workers}\n", err=True)
+        write_tumours(out / "data")
+    typer.echo(f"{LOOK}\n\n{command(task.settings(), str(out))} --workers {workers}\n", err=True)
     _fit_and_report(task, out, resume=resume, force=force, workers=workers)
-    decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
-    typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
+    typer.echo(
+        f"\nOpen {RunFolder(out).page}: read its first sentence, then change a cost in the decision explorer. Your own "
+        "data: `stakes` says the steps."
+    )
 
 
 # Private -------------------------------------------------------------------------------------------
@@ -250,7 +274,7 @@ def demo(
 def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
-    from stakes.cli.terminal import fits_progress, print_comparison
+    from stakes.cli.terminal import fits_progress, print_run
     from stakes.report import words
     from stakes.report.page import write_page
     from stakes.tables.fit import Fit, fit_table
@@ -268,10 +292,17 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
             progress.plan(fits)
 
         run = fit_table(
-            task, folder, resume=resume, force=force, workers=workers, on_prepared=on_prepared, on_progress=progress
+            task,
+            folder,
+            resume=resume,
+            force=force,
+            workers=workers,
+            on_prepared=on_prepared,
+            on_progress=progress,
+            on_stage=lambda what: progress.say(f"  {what}"),
         )
     write_page(run, folder.page)
-    print_comparison(run.comparison, run.utility, Console())
+    print_run(run, Console())
     typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
     typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
 

@@ -6,10 +6,11 @@ from typing import Any
 from stakes._io.files import write_json, write_text
 from stakes.errors import StakesError, listing
 from stakes.evaluation.metrics import Interval
+from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
-from stakes.report.words import interval, number, numbers, verdict, with_unit
-from stakes.tables.evaluate import FEW_ROWS, Evaluation, Reason, stated_interval
+from stakes.report.words import verdict
+from stakes.tables.evaluate import FEW_ROWS, Evaluation, Reason
 
 SHOWN_COLUMNS = 12  # of those that drifted most
 FEW_CASES = 20  # of an outcome: intervals of costs that it carries are too narrow
@@ -69,26 +70,25 @@ def write_evaluation(evaluation: Evaluation, run: Path, out: Path | None = None)
 
 
 def _amount(worth: Interval, evaluation: Evaluation) -> str:
-    return interval(stated_interval(worth, evaluation.utility), unit=evaluation.utility.unit)
+    amounts = Amounts.of(evaluation.utility)
+    return amounts.interval(amounts.level(worth))
 
 
-def _difference(gain: Interval, evaluation: Evaluation) -> str:
-    """``6.90 £ less (5.10 to 8.70), beyond chance``: of costs, a gain is less."""
-    utility = evaluation.utility
-    size = utility.scale if utility.given == "cost" else 1.0
+def _difference(difference: Interval, evaluation: Evaluation) -> str:
+    """Of mean utilities, in words; above 0 is better."""
+    amounts = Amounts.of(evaluation.utility)
+    gain = amounts.gain(difference)
     if verdict(gain) == "same":
         return "the same"
-    more = (gain.mean < 0) == (utility.given == "cost")
-    ends = sorted((size if gain.mean > 0 else -size) * end for end in (gain.low, gain.high))
-    shown = interval(Interval(size * abs(gain.mean), *ends), unit=utility.unit)
     chance = "not beyond chance" if verdict(gain) == "unclear" else "beyond chance"
-    return f"{shown} {'more' if more else 'less'}, {chance}"
+    return f"{amounts.difference(gain)} (95 % interval {amounts.range(gain)}), {chance}"
 
 
 def _realised(evaluation: Evaluation) -> str:
     did, _ = _VERB[evaluation.utility.given]
-    mean, low, high = numbers(*stated_interval(evaluation.worth, evaluation.utility))
-    amount = f"{with_unit(mean, evaluation.utility)} each (95 % interval {low} to {high})"
+    amounts = Amounts.of(evaluation.utility)
+    level = amounts.level(evaluation.worth)
+    amount = f"{amounts.mean(level)} each (95 % interval {amounts.ends(level)})"
     lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
     cases = zip(evaluation.utility.outcomes, evaluation.counts.sum(0), strict=True)
     few = ", ".join(f"{name} {count}" for name, count in cases if count < FEW_CASES)
@@ -115,7 +115,8 @@ def _claims(evaluation: Evaluation) -> str:
     if evaluation.claimed is None or evaluation.against_claim is None or evaluation.reliability is None:
         return "What the model claimed is not known: the decisions came without probabilities."
     did, _ = _VERB[evaluation.utility.given]
-    claimed = with_unit(number(float(evaluation.utility.stated(evaluation.claimed))), evaluation.utility)
+    amounts = Amounts.of(evaluation.utility)
+    claimed = amounts.plain(amounts.value(evaluation.claimed))
     ece, before = evaluation.reliability.ece, evaluation.last_reliability.ece
     return (
         f"The model claimed {claimed}: the decisions {did} {_difference(evaluation.against_claim, evaluation)}. Its "
@@ -124,14 +125,14 @@ def _claims(evaluation: Evaluation) -> str:
 
 
 def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
-    given, utility = evaluation.utility.given, evaluation.utility
+    given, shown = evaluation.utility.given, Amounts.of(evaluation.utility)
     amounts = {
         "the decisions": _amount(evaluation.worth, evaluation),
         f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
         "the last test": _amount(evaluation.last_worth, evaluation),
     }
     if evaluation.claimed is not None:
-        amounts["as the model claimed"] = with_unit(number(float(utility.stated(evaluation.claimed))), utility)
+        amounts["as the model claimed"] = shown.plain(shown.value(evaluation.claimed))
     curves = {f"the last test ({evaluation.last_reliability.ece:.3f})": evaluation.last_reliability}
     if evaluation.reliability is not None:
         curves = {f"now ({evaluation.reliability.ece:.3f})": evaluation.reliability} | curves
@@ -143,5 +144,5 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
         "quantity": f"{given} of a decision",
         "amounts": amounts,
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
-        "chart": reliability_chart(curves, 0),
+        "chart": reliability_chart(curves, next(iter(curves))),
     }

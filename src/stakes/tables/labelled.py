@@ -66,7 +66,7 @@ def read_labelled(
 
 def roles(task: TableTask) -> dict[str, str]:
     """The columns that are no features, and what they are."""
-    named = {task.group: "group", task.time: "time"}
+    named = {task.group: "group", task.time: "time", task.id: "id"}
     return {
         **dict.fromkeys(task.drop, "dropped"),
         **{name: role for name, role in named.items() if name is not None},

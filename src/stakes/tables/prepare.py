@@ -21,7 +21,7 @@ from stakes.tables.profile import TableProfile
 from stakes.tables.split import IntArray, duplicate_groups, folds, forward_folds, latest, linked, split
 from stakes.tables.summary import DataSummary, collected
 from stakes.tables.task import CV, TableTask
-from stakes.tables.values import check_classes, numbers
+from stakes.tables.values import as_text, check_classes, numbers
 from stakes.training.examples import TensorExamples
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
@@ -53,6 +53,7 @@ class PreparedTable:
     test_places: IntArray  # (N,) where the test rows stand in their file, counted from 0
     rows: Mapping[str, Any]  # how many there are to learn from and to test on, how many folds, and how it was divided
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
+    test_texts: Mapping[str, tuple[str, ...]]  # of the columns that --id and --by name, by column: (N,) texts
     profile: TableProfile  # of the rows that the saved model is made from
     data: DataSummary  # the table to learn from, as it was read, and what was warned of
 
@@ -98,6 +99,7 @@ def _prepare(task: TableTask) -> PreparedTable:
         test_places=places,
         rows={"train": len(problem.examples), "test": len(places), "folds": len(problem.folds), "tested": scheme},
         repeated=len(copies) - len(np.unique(copies)),
+        test_texts=_texts(task, test.columns.iloc[places]),
         profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
         data=DataSummary.of(task.data.name, table.columns, table.formats, roles(task), task.categorical),
     )
@@ -143,6 +145,13 @@ def _divisions(
         problem = Problem(examples, own_folds, table.utility.rows(kept), encoder.features)
         test_x = torch.from_numpy(encoder.encode(test.features.iloc[tested]))
         yield Division(str(number) if len(tested) else ALL, problem, encoder, test_x, np.searchsorted(places, tested))
+
+
+def _texts(task: TableTask, rows: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """What the columns that name and group rows say of the test rows; a gap is an empty text."""
+    names = [name for name in (task.id, task.by) if name is not None]
+    path = task.test if isinstance(task.test, Path) else task.data
+    return {name: tuple(as_text(rows[name]).fillna("")) for name in present(path, names, rows)}
 
 
 def _times(series: "pd.Series[Any]") -> NDArray[np.float64]:
