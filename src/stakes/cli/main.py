@@ -136,6 +136,13 @@ def fit(
     by: Annotated[
         str | None, _data(metavar="NAME", help="A column: the report has the costs for each of its values.")
     ] = None,
+    keep_rows: Annotated[
+        bool,
+        _data(
+            "--keep-rows/--no-keep-rows",
+            help="Keep 64 training rows in the saved model, for whoever has it to read: `stakes decide --why` needs them.",
+        ),
+    ] = TableTask.keep_rows,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
     categorical: Annotated[
         Names, _data(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.")
@@ -215,6 +222,7 @@ def fit(
         test=arguments.share_or_file(test),
         folds=folds,
         group=group,
+        keep_rows=keep_rows,
         time=time,
         id=id_column,
         by=by,
@@ -303,7 +311,8 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
         )
     write_page(run, folder.page)
     print_run(run, Console())
-    typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
+    rows = "; it holds 64 training rows, for `stakes decide --why` (--no-keep-rows: none)" if task.keep_rows else ""
+    typer.echo(f"\n{folder.path}: the model is in model/{rows}; the numbers in summary.json")
     typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -204,6 +204,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
     parts = {model: _load_parts(folder, model, best.seed, division) for model in chosen.weights}
     notes = {"target": task.target, "data": task.data.name, "model": choice.model, "seed": best.seed, **chosen.details}
     with atomic(folder.model) as temporary:
-        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes, prepared.profile).save(temporary)
+        profile = prepared.profile if task.keep_rows else replace(prepared.profile, background={})
+        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes, profile).save(temporary)
     run.save(folder.path)
     return run

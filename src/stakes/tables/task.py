@@ -32,6 +32,7 @@ class TableTask:
     time: str | None = None  # a column: the latest rows are tested on, and folds go forward
     id: str | None = None  # a column that names the rows: in the report, and no feature
     by: str | None = None  # a column: the report has costs for each of its values
+    keep_rows: bool = True  # whether the saved model holds a few training rows, for --why
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -161,6 +162,7 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
     options |= _changed(
         settings, defaults, "test", "folds", "group", "time", "id", "by", "unit", "seeds", "seed", "drop", "categorical"
     )
+    flags = [] if settings["keep_rows"] else ["--no-keep-rows"]
     options |= {"labels": [f"{old}={new}" for old, new in settings["renames"].items()]} if settings["renames"] else {}
     if tuple(settings["models"]) != compared_names(recipe["noise"]):
         options["models"] = settings["models"]
@@ -177,7 +179,7 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
         option, text = f"--{name.replace('_', '-')}", _joined(value) if isinstance(value, list) else str(value)
         # A value that begins with a dash would be taken for an option of its own.
         words += [f"{option}={text}"] if text.startswith("-") else [option, text]
-    return shlex.join(["stakes", "fit", *words])
+    return shlex.join(["stakes", "fit", *words, *flags])
 
 
 def _plain(task: TableTask) -> dict[str, Any]:
