@@ -140,7 +140,7 @@ def fit(
         bool,
         _data(
             "--keep-rows/--no-keep-rows",
-            help="Keep 64 training rows in the saved model, for whoever has it to read: `stakes decide --why` needs them.",
+            help="Keep 64 training rows in the saved model, readable for all: `stakes decide --why` needs them.",
         ),
     ] = TableTask.keep_rows,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
