@@ -55,8 +55,8 @@ class Problem:
 
     def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples | None]:
         """The examples to train on, and those held out, to stop by; None where there are too few to hold some out."""
-        train, held = (self.examples.subset(torch.from_numpy(rows)) for rows in self.folds[fold])
-        return train, held if len(held) else None
+        train, held = (torch.from_numpy(rows) for rows in self.folds[fold])
+        return self.examples.subset(train), self.examples.subset(held) if len(held) else None
 
 
 @dataclass(frozen=True, eq=False)
