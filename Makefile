@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 .PHONY: help demo test check bench bench-others clean
 
 help:
-	@echo "make demo   the paper's diagnosis example, end to end, into demo/"
+	@echo "make demo   breast tumours, three decisions about each, end to end, into demo/"
 	@echo "make test   all tests (data sets are read from STAKES_DATA where it is set; the report needs Node and Chromium)"
 	@echo "make check  ruff, ruff format, mypy --strict"
 	@echo "make bench  the measured claims of benchmarks/"

@@ -34,6 +34,9 @@ TABLES = {
     "fetal_health": Table("NSP", ("CLASS",), (("1", "normal"), ("2", "suspect"), ("3", "pathologic"))),
     "maternal_risk": Table("RiskLevel"),
 }
+MORE_TABLES = {
+    "telco_churn": Table("Churn", ("customerID",), (("No", "stays"), ("Yes", "churns"))),
+}
 
 
 class Trained(NamedTuple):

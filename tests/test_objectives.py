@@ -443,3 +443,19 @@ def test_what_an_inner_objective_remembers_belongs_to_one_run(members: Ensemble)
     assert outer.inner.inner.state_dict() == {"steps": torch.tensor(0)}
     outer(members, x, labels, index=torch.arange(9))
     assert outer.fresh().inner.inner.state_dict() == {"steps": torch.tensor(0)}
+
+
+@pytest.mark.parametrize("refresh", ["running", "epoch"])
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_memory_of_decisions_needs_labels_of_one_shape(refresh: str, length: int) -> None:
+    """A batch of one token each would broadcast to the tokens of another."""
+    posterior = MCDropout(nn.Sequential(nn.Dropout(0.1), nn.Conv1d(2, CLASSES, 1)))
+    objective, index = LossCalibrated(Utility.diagonal("abc"), refresh=refresh), torch.arange(4)
+    sentences, others = torch.randn(4, 2, 5), torch.randn(4, 2, length)
+    objective.start_epoch(posterior, [(index, sentences)])
+    objective(posterior, sentences, torch.zeros(4, 5, dtype=torch.int64), index=index)
+    with pytest.raises(StakesError, match=r"labels of one shape.*refresh=.step"):
+        objective(posterior, others, torch.zeros(4, length, dtype=torch.int64), index=index)
+    if refresh == "epoch":
+        with pytest.raises(StakesError, match="labels of one shape"):
+            objective.start_epoch(posterior, [(index, others)])

@@ -5,7 +5,17 @@ import pytest
 import torch
 from torch import nn
 
-from stakes import Decisions, Ensemble, MCDropout, MeanField, StakesError, TableUtility, Utility, decide
+from stakes import (
+    Decisions,
+    Ensemble,
+    MCDropout,
+    MeanField,
+    SampledPosterior,
+    StakesError,
+    TableUtility,
+    Utility,
+    decide,
+)
 from stakes.outcomes import Predictor
 
 COSTS = {"treat": {"ill": 0, "well": 40}, "send home": {"ill": 120, "well": 0}, "test": {"ill": 25, "well": 20}}
@@ -111,3 +121,43 @@ def test_it_needs_draws_and_the_optimal_rule(utility: TableUtility) -> None:
         decide([[0.5, 0.5]], utility, settle=0.9)
     with pytest.raises(StakesError, match="the rule 'argmax'"):
         decide(draws()(torch.randn(2, 3)), utility, "argmax", settle=0.9)
+
+
+RARE = Utility.from_costs({"a": {"x": 0, "y": 500}, "b": {"x": 5, "y": 0}})
+
+
+class Thresholds(nn.Module):
+    """Sure of x, unless ``units`` units are dropped together: then sure of y."""
+
+    def __init__(self, units: int, rate: float) -> None:
+        super().__init__()
+        self.scale, self.drop, self.units = nn.Parameter(torch.ones(())), nn.Dropout(rate), units
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logit = 40 * self.drop(x.new_ones(len(x), self.units)).sum(1).clamp(max=1) - 20
+        return torch.stack([self.scale * logit, 0 * logit], 1)
+
+
+@pytest.mark.parametrize(("units", "rate", "samples"), [(1, 0.02, 1000), (2, 0.2, 200)])
+def test_an_input_does_not_settle_before_a_rare_event_could_be_seen(units: int, rate: float, samples: int) -> None:
+    """`a` is right in nearly all draws, and costs more on average."""
+    posterior, x = MCDropout(Thresholds(units, rate)), torch.zeros(1, 1)
+    assert rate**units * 500 > 1.5 * 5
+    found = [decide(posterior.draw(samples, seed)(x), RARE, settle=0.99) for seed in range(20)]
+    assert sum(each.chosen_names[0] == "b" for each in found) >= 19
+
+
+def test_small_rates_take_more_draws_before_the_first_look(x: torch.Tensor, utility: TableUtility) -> None:
+    """A group of 20 does not show a drop with the probability 0.6; 0.6 ** 14 is below the doubt of a look, 0.001."""
+    layers = network()
+    layers[2].p = 0.02
+    settled = decide(MCDropout(layers).draw(1000, 0)(x), utility, settle=0.99)
+    assert int(settled.taken.min()) == 400
+    small = decide(SampledPosterior(MCDropout(layers), 100, 0)(x), utility, settle=0.99)
+    assert small.taken.tolist() == [100] * len(x)
+
+
+def test_equal_draws_settle_where_nothing_unseen_could_turn_the_decision() -> None:
+    draws = MCDropout(Thresholds(2, 0.1)).draw(100, 0)
+    symmetric = decide(draws(torch.zeros(1, 1)), Utility.diagonal("xy"), settle=0.99)
+    assert symmetric.taken.tolist() == [10]

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from stakes import StakesError, StakesWarning, Utility
 from stakes.outcomes import Outcomes
 from stakes.utility import TableUtility
+from stakes.utility.checks import swapped, table_warnings
 
 NAMES = ("Healthy", "Mild", "Severe")
 POUNDS = [[0, 50, 100], [40, 0, 35], [45, 30, 0]]
@@ -230,3 +231,57 @@ def test_a_bad_cost_file_is_refused_with_its_name(tmp_path: Path, text: str, wor
 def test_a_missing_cost_file(tmp_path: Path) -> None:
     with pytest.raises(StakesError, match="no such file"):
         Utility.from_csv(tmp_path / "none.csv")
+
+
+# Mistakes in tables
+
+
+def greatest_lead_by_grid(table: np.ndarray, row: int, steps: int = 60) -> float:
+    """By how much a decision leads the others at the best of many probabilities of three outcomes."""
+    leads = []
+    for i in range(steps + 1):
+        for j in range(steps + 1 - i):
+            p = np.array([i, j, steps - i - j]) / steps
+            worth = table @ p
+            leads.append(worth[row] - np.delete(worth, row).max())
+    return max(leads)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_never_best_agrees_with_a_grid_of_probabilities(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.vstack([10 * np.eye(3), rng.uniform(1, 5.5, (4, 3))])
+    names = [f"d{i}" for i in range(7)]
+    messages = table_warnings(table, names, ["x", "y", "z"])
+    for row, name in enumerate(names):
+        lead = greatest_lead_by_grid(table, row)
+        if abs(lead) > 0.2:  # else the grid is too coarse to tell
+            said = any(m.startswith(f"decision {name!r} is never best") or f"{name!r} can never" in m for m in messages)
+            assert said == (lead < 0)
+
+
+def test_a_decision_that_only_a_mixture_beats_is_never_best() -> None:
+    costs = {"treat": {"ill": 0, "well": 40}, "wait": {"ill": 100, "well": 0}, "refer": {"ill": 35, "well": 35}}
+    with pytest.warns(StakesWarning, match="decision 'refer' is never best: whatever the probabilities"):
+        Utility.from_costs(costs)
+    costs["refer"] = {"ill": 25, "well": 25}
+    assert Utility.from_costs(costs).warnings() == []
+
+
+def test_flipped_signs_are_noticed() -> None:
+    with pytest.warns(StakesWarning, match="right decisions are worth less than wrong ones under every outcome"):
+        Utility.from_matrix([[0, 5], [9, 0]], ["ill", "well"], ["ill", "well"])
+    names = ["a", "b", "c"]
+    messages = table_warnings(-np.array([[0, 4, 5], [4, 3, 5], [6, 1, 0]]), names, names)
+    assert messages[0].startswith("under outcome 'b' the decision of that name is worth less than 'c'")
+    assert messages[1].startswith("decision 'b' is never best")
+    with pytest.warns(StakesWarning, match="all costs are below zero: the sign seems to be flipped"):
+        Utility.from_costs([[0, -40], [-500, 0]], ["treat", "send home"], ["ill", "well"])
+    assert Utility.from_costs([[-10, 40], [500, 0]], ["treat", "send home"], ["ill", "well"]).warnings() == []
+
+
+def test_swapped_names() -> None:
+    assert "swapped" in str(swapped({"ill", "well"}, ["ill", "well"], ["treat", "wait"]))
+    for values in ({"treat"}, {"ill", "other"}, set()):
+        assert swapped(values, ["ill", "well"], ["treat", "wait"]) is None
+    assert swapped({"ill"}, ["ill", "well"], ["ill", "well"]) is None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stakes.predictors import Blend, BoostedTrees, Constant, Forest, Logistic, SampledPosterior
     from stakes.saved_model import SavedModel
     from stakes.sklearn import DecisionClassifier
-    from stakes.tables.decide import Decider
+    from stakes.tables.decider import Decider
     from stakes.training.fit import fit
 
 # These bring pandas and scikit-learn with them, and are imported when first used.
@@ -36,7 +36,7 @@ _LATER = {
     "BoostedTrees": "stakes.predictors",
     "Calibrated": "stakes.calibration",
     "Constant": "stakes.predictors",
-    "Decider": "stakes.tables.decide",
+    "Decider": "stakes.tables.decider",
     "DecisionClassifier": "stakes.sklearn",
     "Forest": "stakes.predictors",
     "Logistic": "stakes.predictors",

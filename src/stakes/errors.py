@@ -1,5 +1,8 @@
 """The one exception, and the one warning, that stakes raises on purpose."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class StakesError(ValueError):
     """Something the user gave cannot be used.
@@ -11,6 +14,37 @@ class StakesError(ValueError):
 
 class StakesWarning(UserWarning):
     """Something the user gave can be used, but is probably not what was meant."""
+
+
+class _ColumnsError(StakesError):
+    """The errors of several columns, which stay apart when they are gathered once more."""
+
+    def __init__(self, messages: list[str]) -> None:
+        shown = [f"({number}) {message.removeprefix('column ')}" for number, message in enumerate(messages, 1)]
+        super().__init__(f"{len(shown)} columns cannot be used: {' '.join(shown)}")
+        self.messages = messages
+
+
+class Refusals:
+    """What is wrong with several columns, gathered and then refused at once: one run shows all of it."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    @contextmanager
+    def gather(self) -> Iterator[None]:
+        """Keep the message of a `StakesError` and go on after the block."""
+        try:
+            yield
+        except _ColumnsError as error:
+            self.messages += error.messages
+        except StakesError as error:
+            self.messages.append(str(error))
+
+    def refuse(self) -> None:
+        """Raise one error for all of them, if there are any."""
+        if self.messages:
+            raise StakesError(self.messages[0]) if len(self.messages) == 1 else _ColumnsError(self.messages)
 
 
 def listing(names: object, limit: int = 8) -> str:

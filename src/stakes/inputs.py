@@ -5,11 +5,14 @@ positional arguments, a dict as keyword arguments. The output is a tensor of log
 ``output["logits"]``, as the models of Hugging Face do.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from stakes.errors import StakesError
 
@@ -85,15 +88,48 @@ def signature(x: Inputs) -> Hashable:
 
 
 def call(network: nn.Module, x: Inputs, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-    """``(B, C, ...)``: the logits of the network, with ``weights`` in place of its own if they are given."""
+    """``(B, C, ...)``: the logits of the network, with ``weights`` in place of its own if they are given.
+
+    A network that works in place gets a copy: other draws, and the decisions for a batch, are made of the same ``x``.
+    """
+    if not isinstance(x, Tensor):
+        count(x)
+    leaves_inputs = _leaves_inputs.get(network, False)
+    tracked = all(map(_has_version, tensors_of(x)))
+    x = x if tracked and leaves_inputs else map_tensors(torch.clone, x)
+    versions = [tensor._version for tensor in tensors_of(x)] if tracked else []
     args: tuple[Any, ...] = (x,)
     kwargs: dict[str, Any] = {}
     if not isinstance(x, Tensor):
-        count(x)
         args, kwargs = ((), dict(x)) if isinstance(x, Mapping) else (x, {})
     if weights is None:
-        return logits_of(network(*args, **kwargs))
-    return logits_of(torch.func.functional_call(network, dict(weights), args, kwargs))
+        logits = logits_of(network(*args, **kwargs))
+    else:
+        logits = logits_of(torch.func.functional_call(network, dict(weights), args, kwargs))
+    if tracked:
+        changed = versions != [tensor._version for tensor in tensors_of(x)]
+        if changed and leaves_inputs:
+            raise StakesError(
+                f"expected a network that treats its inputs alike in every pass, but {type(network).__name__} changed "
+                "them in place only now: write x = x - 1, say, in place of x -= 1"
+            )
+        if not leaves_inputs:
+            _leaves_inputs[network] = not changed and not any(map(_drops_in_place, network.modules()))
+    return logits
+
+
+_leaves_inputs: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # networks that do not change them in place
+
+
+def _has_version(tensor: Tensor) -> bool:
+    """Whether it tells that it was changed; under vmap, in inference mode and in an exported program it does not."""
+    hidden = torch.compiler.is_exporting() or tensor.is_inference()
+    return not hidden and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def _drops_in_place(layer: nn.Module) -> bool:
+    """Which it does in training only: a pass need not show it."""
+    return isinstance(layer, _DropoutNd) and layer.inplace
 
 
 def logits_of(output: Any) -> Tensor:
@@ -131,7 +167,24 @@ def labelled(items: Any) -> tuple[Inputs, Tensor, Tensor | None]:
             f"expected weights as floating-point numbers in the third place of a batch, but got {weights.dtype}: leave "
             "out what are positions, which fit knows itself, and use weights.float() for counts"
         )
-    return x, labels, weights
+    if weights is not None:
+        require_weights(weights)
+    return x, class_numbers(labels), weights
+
+
+def class_numbers(labels: Tensor) -> Tensor:
+    """Labels as they are used: class numbers as int64, whatever integers they were; amounts as they are."""
+    return labels if labels.is_floating_point() else labels.long()
+
+
+def require_weights(weights: Tensor) -> None:
+    """Refuse weights that are negative, infinite or NaN."""
+    low, high = map(float, weights.aminmax()) if weights.numel() else (0.0, 0.0)
+    if not 0 <= low <= high < math.inf:
+        raise StakesError(
+            f"expected a weight of 0 or more for each example or label, but got weights from {low} to {high}: use 0 "
+            "for what is not to count"
+        )
 
 
 def _described(x: Any) -> str:

@@ -230,6 +230,7 @@ class LossCalibrated(Objective):
         if self.refresh == "epoch":
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
+            self._require_shape(outcomes.shape[2:-1])
             return self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device, torch.int64)
         if outcomes.values is not None:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
@@ -253,6 +254,7 @@ class LossCalibrated(Objective):
 
     def _room(self, index: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """The memory by example, grown to hold the examples of ``index``."""
+        self._require_shape(shape)
         needed = int(index.max()) + 1
         known = 0 if self._memory is None else len(self._memory)
         if needed > known:
@@ -262,6 +264,14 @@ class LossCalibrated(Objective):
             self._memory = grown
         assert self._memory is not None
         return self._memory
+
+    def _require_shape(self, shape: torch.Size) -> None:
+        if self._memory is not None and self._memory.shape[1:] != shape:
+            raise StakesError(
+                f"refresh={self.refresh!r} remembers each example, and needs labels of one shape, but the predictions "
+                f"for an example had the shape {tuple(self._memory.shape[1:])} and now have {tuple(shape)}: pad all "
+                'batches to one length, or use refresh="step"'
+            )
 
     def _required(self, index: Tensor | None) -> Tensor:
         if index is None:

@@ -152,6 +152,7 @@ class Predictor(ABC):
 
     samples: int = 1
     group: int = 1  # draws that may depend on each other: groups of so many are independent
+    shown: float = 1.0  # the least probability that a group shows something random, a unit dropped or kept, say
     device: torch.device = torch.device("cpu")
     features: int | None = None  # of an input, where that is known
     classes: int | None = None  # of the outcomes, where that is known

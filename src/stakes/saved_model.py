@@ -22,6 +22,7 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.outcomes import Predictor
 from stakes.tables.encode import TableEncoder
+from stakes.tables.profile import TableProfile
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
 FORMAT = 2
@@ -34,14 +35,18 @@ class SavedModel:
     """All that it takes to decide: a predictor, the utility, and how inputs become tensors.
 
     ``encoder`` is None for a model whose inputs are tensors already. ``notes`` is free: where the model came from.
+    ``profile`` describes the training rows, and holds a few of them; models of older versions have none.
     """
 
     predictor: Predictor
     utility: Utility
     encoder: TableEncoder | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    profile: TableProfile | None = None
 
     def __post_init__(self) -> None:
+        if self.profile and (self.encoder is None or self.encoder.names != self.profile.names):
+            raise StakesError("expected a description of the training rows with the columns of the encoder")
         widths = {
             "features": self.encoder.width if self.encoder else None,
             "classes": len(self.utility.outcomes) if isinstance(self.utility, TableUtility | FormulaUtility) else None,
@@ -70,6 +75,7 @@ class SavedModel:
             "utility": self.utility.to_dict(),
             "encoder": None if self.encoder is None else self.encoder.to_dict(),
             "notes": dict(self.notes),
+            "profile": None if self.profile is None else self.profile.to_dict(),
         }
         with atomic(target) as temporary:
             temporary.mkdir()
@@ -88,7 +94,9 @@ class SavedModel:
             predictor = predictors.load(description["predictor"], weights, network)
             utility = Utility.from_dict(description["utility"])
             encoder = None if description["encoder"] is None else TableEncoder.from_dict(description["encoder"])
-            return cls(predictor, utility, encoder, dict(description["notes"]))
+            known = description.get("profile")  # which models of older versions do not have
+            profile = None if known is None else TableProfile.from_dict(known)
+            return cls(predictor, utility, encoder, dict(description["notes"]), profile)
         except StakesError as error:
             message = str(error)
             raise StakesError(message if message.startswith(f"{folder}") else f"{folder}: {message}") from None

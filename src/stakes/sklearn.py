@@ -21,8 +21,8 @@ from stakes.outcomes import Predictive, Predictor
 from stakes.predictors import SampledPosterior
 from stakes.tables.mix import train_mix
 from stakes.tables.models import require_compared
-from stakes.tables.problem import FAMILIES, Noise, Problem, Recipe
-from stakes.tables.split import Fold, folds
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Noise, Problem, Recipe
+from stakes.tables.split import Fold, folds, forward_folds
 from stakes.tables.values import as_text, encode_labels
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
@@ -78,8 +78,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         label_noise: Noise = Recipe.noise,
         epochs: int = Training.epochs,
         batch_size: int | None = Training.batch_size,
-        learning_rate: float = Training.learning_rate,
-        patience: int | None = Training.patience,
+        learning_rate: float | None = None,
+        patience: int | None = PATIENCE,
         samples: int = Recipe.samples,
         random_state: Any = None,
     ) -> None:
@@ -99,12 +99,21 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        costs: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
         """Train on rows X with classes y; a row with the weight 0 is left out.
 
         ``costs``, where each row has its own: ``(N, decisions, outcomes)``, in the order of `utility`, or of the
         classes without one; or a utility with a table for each row, such as `FormulaUtility.for_rows` makes.
-        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold.
+        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) numbers:
+        each fold trains on earlier rows than it holds out.
         """
         require_compared(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -128,8 +137,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         even = bool(np.ptp(weights[used]) == 0)
         scaled = None if even else torch.from_numpy(weights[used] / weights[used].mean()).float()
         examples = TensorExamples(self._tensor(X[used]).float(), torch.from_numpy(labels), scaled)
-        own_groups = np.arange(len(labels)) if groups is None else column_or_1d(groups)[used]
-        problem = Problem(examples, self._folds(labels, own_groups), utility, Features(X.shape[1]))
+        own_groups, own_times = (None if each is None else column_or_1d(each)[used] for each in (groups, times))
+        problem = Problem(examples, self._folds(labels, own_groups, own_times), utility, Features(X.shape[1]))
         with one_thread():
             self.predictor_, self.details_ = train_mix(self.model, problem, self._recipe(), self._seed, _in_double)
         return self
@@ -194,7 +203,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         return tables
 
     def _recipe(self) -> Recipe:
-        training = Training(self.epochs, self.batch_size, self.learning_rate, patience=self.patience, select="nll")
+        rate = LEARNING_RATES[self.network] if self.learning_rate is None else self.learning_rate
+        training = Training(self.epochs, self.batch_size, rate, patience=self.patience, select="nll")
         posterior = FAMILIES[self.network] if self.posterior is None else self.posterior
         return Recipe(
             network=self.network,
@@ -210,12 +220,21 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
     def _tensor(self, X: Any) -> torch.Tensor:
         return torch.from_numpy(self._scaler.transform(X))
 
-    def _folds(self, labels: np.ndarray[Any, Any], groups: np.ndarray[Any, Any]) -> tuple[Fold, ...]:
+    def _folds(
+        self,
+        labels: np.ndarray[Any, Any],
+        groups: np.ndarray[Any, Any] | None,
+        times: np.ndarray[Any, Any] | None,
+    ) -> tuple[Fold, ...]:
         """As many as there are groups of rows for; of few rows, one that holds none out."""
+        if groups is not None and times is not None:
+            raise StakesError("expected groups= or times=, but got both: a group may go on after the time of a fold")
         rows = np.arange(len(labels))
         if len(labels) < FEWEST_ROWS:
             return (Fold(rows, rows[:0]),)
-        return folds(labels, groups, self.folds, seeds.derive(self._seed, "folds"))
+        if times is not None:
+            return forward_folds(times.astype(np.float64), self.folds)
+        return folds(labels, rows if groups is None else groups, self.folds, seeds.derive(self._seed, "folds"))
 
 
 def _in_double(predictor: Predictor) -> Predictor:

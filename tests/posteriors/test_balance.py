@@ -16,6 +16,7 @@ from stakes.posteriors._sampling.balance import (
     fresh_masks,
     group_size,
     seeded_masks,
+    share_shown,
     unpack,
 )
 from stakes.posteriors.base import Draws, Posterior
@@ -171,3 +172,14 @@ def test_draws_for_one_input_are_those_for_many() -> None:
         draws: Draws = posterior.draw(30, seed=1)
         x = torch.randn(200, 6)
         torch.testing.assert_close(draws(x[:3]).probs(), draws(x).probs()[:, :3], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rates", "shown"), [([0.1, 0.5], 1), ([0.05], 1), ([0.02, 0.5], 0.4), ([0.99], 0.2), ([1.0, 0.2], 1), ([], 1)]
+)
+def test_a_group_shows_every_unit_dropped_and_kept_if_rates_are_not_extreme(rates: list[float], shown: float) -> None:
+    assert share_shown(rates) == pytest.approx(shown)
+    size = group_size(rates)
+    for rate in (rate for rate in rates if rate < 1):
+        kept = fresh_masks(rate, size, torch.Size([4000]), size, torch.device("cpu")).double().mean(0)
+        assert float(((kept > 0) & (kept < 1)).double().mean()) >= shown - 0.03

@@ -269,3 +269,40 @@ def test_five_samples_in_training_update_batch_norm_as_five_passes_do() -> None:
 def test_inputs_are_cast_to_the_precision_of_the_weights() -> None:
     draws, x = MCDropout(small()).draw(4, 0), torch.randn(5, 2, dtype=torch.float64)
     assert torch.equal(draws(x).log_probs(), draws(x.float()).log_probs())
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_inputs_of_another_width_are_refused(rows: int, width: int) -> None:
+    drop = nn.Dropout(0.2)
+    for layers in ([nn.Linear(3, 8), nn.ReLU(), drop, nn.Linear(8, 2)], [drop, nn.Linear(3, 2)]):
+        with pytest.raises(StakesError, match=f"expected 3 numbers .* but got {width}"):
+            MCDropout(nn.Sequential(*layers)).draw(10, seed=0)(torch.randn(rows, width)).mean_probs()
+
+
+@torch.no_grad()
+def test_rates_and_layers_may_change_in_training() -> None:
+    """The decisions of training are those of the network as it is; a linear network has its mean without dropout."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.1), nn.Linear(50, 2))
+    posterior, x = MCDropout(network), torch.randn(40, 3)
+
+    def check(rate: float) -> None:
+        expected = network[2](network[0](x))
+        torch.testing.assert_close(posterior.shared_outputs(x, 20).mean(0), expected)
+        torch.testing.assert_close(posterior.draw(20, seed=0).outputs(x, 0, 20).mean(0), expected)
+        norm = sum(float(layer.weight.square().sum()) for layer in (network[0], network[2]))
+        assert float(posterior.kl()) == pytest.approx(0.1**2 * (1 - rate) / 2 * norm)
+
+    check(0.1)
+    network[1].p = 0.5
+    check(0.5)
+    network[1].p = 0.25  # with groups of another size
+    check(0.25)
+    network[2] = nn.Linear(50, 2)
+    check(0.25)
+    network[1] = nn.Dropout(0.3)
+    check(0.3)
+    network[1].p = 0.0
+    with pytest.raises(StakesError, match="expected a network with dropout layers"):
+        posterior.shared_outputs(x, 20)

@@ -19,7 +19,7 @@ from token_networks import (
 )
 from torch import Tensor, nn
 
-from stakes import Ensemble, MCDropout, MeanField, StakesError, Utility, decide, inputs
+from stakes import Ensemble, LossCalibrated, MCDropout, MeanField, StakesError, Utility, decide, inputs
 from stakes.inputs import Inputs
 from stakes.posteriors import Posterior
 from stakes.posteriors._sampling import probe
@@ -287,3 +287,53 @@ def test_the_parts_of_inputs() -> None:
         for given in (x, tuple(x.values()), x["a"], {"b": x["b"], "a": x["a"]}, cast, inputs.rows(x, slice(1)))
     }
     assert len(signatures) == 5  # all differ, but for the number of rows
+
+
+class Shifting(nn.Module):
+    """Changes its input in place, in training only if it is told so."""
+
+    def __init__(self, only_in_training: bool = False) -> None:
+        super().__init__()
+        self.out, self.drop, self.only_in_training = nn.Linear(3, 2), nn.Dropout(0.2), only_in_training
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or not self.only_in_training:
+            x -= 3
+        return self.out(self.drop(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout1d])
+def test_a_network_that_changes_its_input_gets_a_copy_for_each_pass(kind: type[nn.Module]) -> None:
+    """Decisions are taken from the batch as it was, and the drops of several passes do not pile up."""
+    results = []
+    for in_place in (False, True):
+        torch.manual_seed(0)
+        network = nn.Sequential(kind(0.5, inplace=in_place), nn.Linear(3, 2), nn.BatchNorm1d(4), nn.Flatten())
+        x = torch.randn(40, 4, 3)
+        before, posterior = x.clone(), MCDropout(network)
+        outputs = posterior.outputs(x, 6).detach()
+        loss = LossCalibrated(Utility.diagonal("abcdefgh"))(posterior, x, torch.zeros(40, dtype=torch.int64))
+        assert torch.equal(x, before)
+        results.append((outputs, loss.detach()))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_sums_in_place_are_made_once_in_each_draw() -> None:
+    network, x = Shifting(), torch.randn(5, 3)
+    before = x.clone()
+    draws = MCDropout(network).draw(10, seed=0)  # a group, in which the drops of a linear network cancel
+    with torch.no_grad():
+        torch.testing.assert_close(draws.outputs(x, 0, 10).mean(0), network.out(before - 3))
+        one_by_one = torch.cat([draws.outputs(x, number, number + 1) for number in range(10)])
+        torch.testing.assert_close(one_by_one, draws.outputs(x, 0, 10))
+    with torch.inference_mode():
+        torch.testing.assert_close(draws.outputs(x.clone(), 0, 10), one_by_one)
+    assert torch.equal(x, before)
+
+
+def test_a_network_that_changes_its_input_only_sometimes_is_refused() -> None:
+    posterior = MCDropout(Shifting(only_in_training=True)).eval()
+    posterior.outputs(torch.randn(5, 3))
+    with pytest.raises(StakesError, match="x = x - 1"):
+        posterior.train().outputs(torch.randn(5, 3))

@@ -41,10 +41,17 @@ def finished_run(
     *,
     target: str = "diagnosis",
     changes: Mapping[str, Any] | None = None,  # to the settings
+    chosen: str | None = None,
+    **fields: Any,  # of the run
 ) -> Run:
-    """A saved run. The last model is the chosen one, but for boosting; standard is its rival, as on the test rows."""
+    """A saved run. The last model is the chosen one, but for boosting; the first is its rival, as on the test rows.
+
+    The constant is among them: it says the frequencies of the test rows.
+    """
     models = tuple(probs)
     seeds = len(probs[models[0]])
+    frequencies = torch.bincount(labels, minlength=len(utility.outcomes)) / len(labels)
+    probs = {"constant": [frequencies.expand(len(labels), -1)] * seeds, **probs}
     task = TableTask(path / "d.csv", target, path / "c.csv", models=models, seeds=seeds)
     path.mkdir(parents=True, exist_ok=True)
     for file in (task.data, task.costs):
@@ -52,11 +59,11 @@ def finished_run(
     scored = []
     for seed in range(seeds):
         for model, of_seeds in probs.items():
-            validation = float(models.index(model) - 0.1 * seed) if model != "boosting" else -1.0
+            validation = float([*probs].index(model) - 0.1 * seed) if model != "boosting" else -1.0
             # As if the draws had left a hundredth of a unit of doubt about every margin; trees have no draws.
-            error = None if model == "boosting" else torch.full((len(labels),), 0.01)
+            error = None if model in ("boosting", "constant") else torch.full((len(labels),), 0.01)
             scored += score(Predictions(model, seed, of_seeds[seed], validation, {}, error), labels, utility)
-    chosen = [model for model in models if model != "boosting"][-1]
+    chosen = chosen or [model for model in models if model != "boosting"][-1]
     lead = None if chosen == models[0] else advantage(scored, (chosen, "optimal"), (models[0], "optimal"), seed=0)
     choice = Choice(chosen, "it is the test's", None if lead is None else models[0], lead)
     run = Run(
@@ -70,6 +77,7 @@ def finished_run(
         {"Python": "3.11", "stakes": "0.1.0"},
         tuple(scored),
         compare(scored, choice, seed=0),
+        **fields,
     )
     run.save(path)
     return run

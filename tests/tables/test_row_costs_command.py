@@ -96,7 +96,7 @@ def test_decisions_are_those_of_a_hand_calculation(
         costs = by_hand(row[0]) @ [row.p_repaid, row.p_lost]
         size = by_hand(row[0]).max()
         assert row.decision == ("lend", "refuse", "call")[int(np.argmin(costs))]
-        assert -row.expected_utility == pytest.approx(costs.min(), abs=3e-6 * size)
+        assert row.expected_cost == pytest.approx(costs.min(), abs=3e-6 * size)
         assert row.margin == pytest.approx(np.sort(costs)[1] - costs.min(), abs=3e-6 * size)
 
 

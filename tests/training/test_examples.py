@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from stakes import MLP, MCDropout, StakesError, Standard, Training, Utility, fit, seeds
+from stakes import MLP, Categorical, MCDropout, StakesError, Standard, Training, Utility, fit, seeds
 from stakes.posteriors import Posterior
 from stakes.training import DatasetExamples, Epoch
 
@@ -112,3 +112,34 @@ def test_validation_on_random_examples_follows_the_seed(workers: int) -> None:
 def test_an_empty_dataset_is_refused() -> None:
     with pytest.raises(StakesError, match="empty"):
         DatasetExamples(torch.utils.data.Subset(Augmented(), []))
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
+def test_weights_that_are_none_are_refused(wrong: float) -> None:
+    x, labels, weights = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64), torch.tensor([1.0, wrong, 1.0, 0.0])
+    model = MCDropout(MLP(3, 2))
+    for data in ((x, labels, weights), DataLoader(TensorDataset(x, labels, weights), batch_size=4)):
+        with pytest.raises(StakesError, match="a weight of 0 or more"):
+            fit(model, Standard(), data, config=CONFIG, progress=False)
+
+
+@pytest.mark.parametrize(("label", "weight"), [(-100, 1.0), (0, 0.0)])
+def test_nothing_to_learn_is_refused(label: int, weight: float) -> None:
+    x, labels, weights = torch.zeros(4, 3), torch.full((4,), label), torch.full((4,), weight)
+    model = MCDropout(MLP(3, 2), Categorical(ignore_index=-100))
+    for data in ((x, labels, weights), DataLoader(TensorDataset(x, labels, weights), batch_size=4)):
+        with pytest.raises(StakesError, match="training labels that count"):
+            fit(model, Standard(), data, config=CONFIG, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_class_numbers_may_be_any_integers(dtype: torch.dtype) -> None:
+    x, labels = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1] * 4)
+    results = []
+    for given in (labels, labels.to(dtype)):
+        for data in ((x, given), DataLoader(TensorDataset(x, given), batch_size=4)):
+            torch.manual_seed(0)
+            model = MCDropout(MLP(3, 2))
+            history = fit(model, Standard(), data, data, utility=Utility.diagonal("ab"), config=CONFIG, progress=False)
+            results.append(history)
+    assert results[:2] == results[2:]

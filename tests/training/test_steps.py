@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader, TensorDataset
 
-from stakes import MLP, Categorical, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
+from stakes import MLP, Categorical, Laplace, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.posteriors import Posterior
 from stakes.training import Epoch, Step, TensorExamples
@@ -283,3 +284,44 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     write_tensors(file, tensors, json.loads(json.dumps(metadata)))
     fit(resumed, Standard(), data(), config=replace(CONFIG, epochs=6), checkpoint=file, resume=True, progress=False)
     assert torch.equal(weights(resumed), weights(expected))
+
+
+@pytest.mark.parametrize(("every", "first"), [(4, 3), (2, 5), (4, 6)])
+@pytest.mark.parametrize("seed", range(3))
+def test_more_epochs_are_chosen_from_as_without_a_break(tmp_path: Path, every: int, first: int, seed: int) -> None:
+    """The first part is scored at its end, where the whole run is not."""
+    torch.manual_seed(seed)
+    held_out = (torch.randn(30, 3), torch.randint(3, (30,)))
+    config = replace(CONFIG, validate_every=every, patience=None)
+    options = {"utility": UTILITY, "progress": False}
+    ran, expected = posterior(), posterior()
+    file = tmp_path / "checkpoint"
+    part = fit(
+        posterior(), Standard(), data(), held_out, config=replace(config, epochs=first), checkpoint=file, **options
+    )
+    again = posterior()
+    same = fit(
+        again, Standard(), data(), held_out, config=replace(config, epochs=first), checkpoint=file, resume=True,
+        **options,
+    )  # fmt: skip
+    assert same == part
+    assert part.epochs[-1].utility is not None
+    history = fit(
+        ran, Standard(), data(), held_out, config=replace(config, epochs=8), checkpoint=file, resume=True, **options
+    )
+    assert history == fit(expected, Standard(), data(), held_out, config=replace(config, epochs=8), **options)
+    assert torch.equal(weights(ran), weights(expected))
+
+
+def test_a_batch_without_labels_that_count_keeps_its_share_of_the_kl() -> None:
+    x, labels = data(48)
+    labels[::5] = labels[:8] = -100
+    results = []
+    for size, accumulate in ((24, 1), (8, 3)):
+        torch.manual_seed(0)
+        model = Laplace(nn.Linear(3, 3), Categorical(ignore_index=-100), prior_sd=0.1)
+        loader = DataLoader(TensorDataset(x, labels), batch_size=size)
+        config = Training(epochs=2, accumulate=accumulate)
+        fit(model, Standard(), loader, config=config, optimizer=sgd, progress=False)
+        results.append(weights(model))
+    torch.testing.assert_close(*results)

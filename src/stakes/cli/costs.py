@@ -9,7 +9,7 @@ import typer
 from stakes.errors import StakesError, StakesWarning, listing
 
 if TYPE_CHECKING:
-    from stakes.utility import FormulaUtility
+    from stakes.utility import FormulaUtility, TableUtility
 
 FIRST_ROWS = 3
 
@@ -44,31 +44,70 @@ def costs_check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of costs.")],
     unit: Annotated[str | None, typer.Option(help="Unit of the costs, if the file does not say.")] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="TABLE", help="CSV or Parquet: what formulas such as =0.45 * amount come to.")
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="CSV or Parquet: what formulas such as =0.45 * amount come to, and whether the names are its own.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The column of --data with the outcome, to compare the names with."),
     ] = None,
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
     from stakes.report.words import bracketed
     from stakes.utility import FormulaUtility, Utility
 
+    if target is not None and data is None:
+        raise StakesError("--target: expected a table with this column, but there is none; give it with --data")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StakesWarning)  # they are printed below, as the answer
         utility = Utility.from_csv(file, unit=unit)
     heading = f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes"
+    found = [] if data is None else _names_unlike(utility, data, target)
     if isinstance(utility, FormulaUtility):
         shown = "Give a table with --data to see what they come to." if data is None else _of_rows(utility, data)
         typer.echo(
             f"{heading}\n{utility}\n\nThey depend on the row, by the columns {listing(utility.columns)}.\n{shown}"
         )
+        for message in found:
+            typer.echo(f"warning: {message}")
         return
     typer.echo(f"{heading}\n{utility.format(utility.costs)}\n")
     typer.echo(f"Utility: higher is better\n{utility}\n")
-    for message in utility.warnings():
+    found = [*utility.warnings(), *found]
+    for message in found:
         typer.echo(f"warning: {message}")
-    if not utility.warnings():
+    if not found:
         typer.echo("No warnings.")
     if data is not None:
         typer.echo(f"The costs are the same for every row of {data}.")
+
+
+def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: str | None) -> list[str]:
+    """What is to be said of outcomes that are not those of a table, or are its decisions."""
+    from pandas.api.types import is_string_dtype
+
+    from stakes.tables.labelled import present
+    from stakes.tables.read import read_table
+    from stakes.tables.values import text_codes
+    from stakes.utility.checks import swapped
+
+    frame = read_table(data)
+    messages = []
+    for name in frame.columns if target is None else present(data, [target], frame):
+        if target is None and not is_string_dtype(frame[name]):
+            continue
+        texts = {text for text in text_codes(frame[name])[1] if text is not None}
+        if message := swapped(texts, utility.decisions, utility.outcomes):
+            messages.append(f"column {name!r}: {message}")
+        elif target is not None and not texts <= set(utility.outcomes):
+            messages.append(
+                f"column {name!r} has {listing(sorted(texts - set(utility.outcomes)))}, but the outcomes of the costs "
+                f"are {listing(utility.outcomes)}: name the values with --labels in `stakes fit`, or correct the costs"
+            )
+    return messages
 
 
 def _of_rows(utility: "FormulaUtility", data: Path) -> str:

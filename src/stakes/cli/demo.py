@@ -1,48 +1,62 @@
-"""The paper's diagnosis example as files, so that the demo is an ordinary run."""
+"""Real data as files, so that the demo is an ordinary run: the Wisconsin breast-cancer table of scikit-learn."""
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from stakes._io.files import write_text
-from stakes.paper.diagnosis import data as diagnosis
-from stakes.tables.problem import Recipe
-from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Recipe
+from stakes.tables.task import CHECKPOINT_SECONDS, CV, TableTask
 from stakes.training.config import Training
 
-TARGET, EPOCHS = "diagnosis", 200
+TARGET, ID, BY = "diagnosis", "case", "mean radius"
+EPOCHS = 60
+COSTS = {
+    "send home": {"benign": 0, "malignant": 10_000},
+    "biopsy": {"benign": 300, "malignant": 500},
+    "operate": {"benign": 3_000, "malignant": 0},
+}
+MODELS = ("constant", "logistic", "boosting", "calibrated", "blend")
+LOOK = (
+    "569 breast tumours, 30 measurements each; for every one: send home, biopsy or operate. What to look at: how much "
+    "less a decision costs than a biopsy for everybody."
+)
 
 
-def write_patients(folder: Path, *, corrupted: int) -> None:
-    """Training patients with ``corrupted`` labels per class, clean test patients, and the costs."""
-    parts = {"train": (diagnosis.TRAIN_PER_CLASS, corrupted), "test": (diagnosis.TEST_PER_CLASS, 0)}
-    for part, (per_class, redrawn) in parts.items():
-        patients = diagnosis.patients(per_class, redrawn, seed=0, name=part)
-        frame = pd.DataFrame(patients.x, columns=diagnosis.TESTS)
-        frame[TARGET] = np.array(diagnosis.CLASSES)[patients.observed]
-        write_text(folder / f"{part}.csv", frame.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
-    costs = pd.DataFrame(diagnosis.COSTS, diagnosis.CLASSES, diagnosis.CLASSES)
+def write_tumours(folder: Path) -> None:
+    """The measurements with a name for each case, and the costs."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer(as_frame=True)
+    frame = pd.DataFrame(data.data)
+    frame.insert(0, ID, [f"case {number}" for number in range(1, len(frame) + 1)])
+    frame[TARGET] = [str(data.target_names[label]) for label in data.target]
+    write_text(folder / "tumours.csv", frame.to_csv(index=False, lineterminator="\n"))
+    costs = pd.DataFrame(COSTS).T
     write_text(folder / "costs.csv", costs.to_csv(index_label="cost [£]", lineterminator="\n"))
 
 
-def demo_task(folder: Path, *, seeds: int, corrupted: int) -> TableTask:
-    """The comparison of all models on the files of `write_patients`."""
+def demo_task(folder: Path) -> TableTask:
+    """The comparison on the files of `write_tumours`: every row is a test row once."""
     return TableTask(
-        data=folder / "train.csv",
-        test=folder / "test.csv",
+        data=folder / "tumours.csv",
         target=TARGET,
         costs=folder / "costs.csv",
-        models=("standard", "weighted", "calibrated", "noise", "noise+calibrated", "boosting"),
+        test=CV,
+        id=ID,
+        by=BY,
+        models=MODELS,
         recipe=Recipe(
             network="mlp",
-            posterior={"family": "dropout"},
-            hidden=(20,),
-            dropout=0.2,
+            posterior={"family": FAMILIES["mlp"]},
+            hidden=(32,),
+            samples=30,
             training=Training(
-                EPOCHS, batch_size=50, patience=EPOCHS, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
+                EPOCHS,
+                learning_rate=LEARNING_RATES["mlp"],
+                patience=PATIENCE,
+                select="nll",
+                checkpoint_seconds=CHECKPOINT_SECONDS,
             ),
-            noise=corrupted / diagnosis.TRAIN_PER_CLASS,
         ),
-        seeds=seeds,
     )

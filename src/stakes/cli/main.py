@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from stakes.cli import in_use
 from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
-from stakes.decisions import SETTLE
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
 from stakes.tables.models import COMPARED, compared_names
-from stakes.tables.problem import FAMILIES, Recipe
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
 
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
@@ -37,6 +37,24 @@ _data, _models, _fitting, _run = (
 _RECIPE = Recipe()  # the defaults
 _TRAINING = _RECIPE.training
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+START = """stakes: decisions whose mistakes have a price.
+
+  See it work:                 stakes demo
+  1. What decisions cost:      stakes costs new --outcomes healthy,ill --decisions "send home,treat" --unit £
+     (fill in costs.csv)       stakes costs check costs.csv
+  2. A model from your table:  stakes fit patients.csv --target diagnosis --costs costs.csv --out run
+  3. Decide about new rows:    stakes decide run new.csv --out decisions.csv
+  4. Once outcomes are known:  stakes evaluate run outcomes.csv
+
+All commands: stakes --help"""
+# For `stakes fit`, by parameter: what to do about one that is missing.
+NEXT_STEPS = {
+    "data": "give a table first, as in: stakes fit patients.csv --target diagnosis --costs costs.csv --out run",
+    "target": "name the column with the outcome, as in --target diagnosis",
+    "costs": "say what decisions cost: `stakes costs new --outcomes healthy,ill` writes a file to fill in; then "
+    "--costs costs.csv",
+    "out": "name a folder for the model and the report, as in --out run",
+}
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
 
 Names = list[str] | None
@@ -50,7 +68,10 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr, never a traceback."""
     warnings.showwarning = _show_warning
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if not sys.argv[1:]:
+            typer.echo(START)
+            return
+        code = app(sys.argv[1:], standalone_mode=False)
     except StakesError as error:
         _fail(str(error))
     except OSError as error:
@@ -58,8 +79,11 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # which Typer's usage errors have, in all its versions
             raise
-        context = getattr(error, "ctx", None)
-        _fail(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'stakes'} --help`", 2)
+        context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+        message = error.format_message().rstrip(".")
+        path = context.command_path if context else "stakes"
+        step = NEXT_STEPS.get(option.name) if option is not None and message.startswith("Missing") else None
+        _fail(f"{message}; {f'{step}; ' if step and path.endswith('fit') else ''}see `{path} --help`", 2)
     if code == 130:
         _fail("interrupted; what `stakes fit` had finished is kept: --resume goes on with it", code)
 
@@ -106,6 +130,19 @@ def fit(
     time: Annotated[
         str | None, _data(metavar="NAME", help="A column of dates or numbers: the latest rows are tested on.")
     ] = None,
+    id_column: Annotated[
+        str | None, _data("--id", metavar="NAME", help="A column that names the rows: in the report, and no feature.")
+    ] = None,
+    by: Annotated[
+        str | None, _data(metavar="NAME", help="A column: the report has the costs for each of its values.")
+    ] = None,
+    keep_rows: Annotated[
+        bool,
+        _data(
+            "--keep-rows/--no-keep-rows",
+            help="Keep 64 training rows in the saved model, readable for all: `stakes decide --why` needs them.",
+        ),
+    ] = TableTask.keep_rows,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
     categorical: Annotated[
         Names, _data(metavar="NAMES", help="Columns whose numbers are codes, not amounts: a,b.")
@@ -141,9 +178,11 @@ def fit(
         int | None, _fitting(help="Stop after so many epochs without a better one.", min=1)
     ] = _TRAINING.patience,
     batch_size: Annotated[
-        int | None, _fitting(help="Rows in a step.", min=1, show_default="32 to 256, by the rows")
+        int | None, _fitting(help="Rows in a step.", min=1, show_default="64 to 512, by the rows")
     ] = _TRAINING.batch_size,
-    learning_rate: Annotated[float, _fitting(help="Adam's learning rate.")] = _TRAINING.learning_rate,
+    learning_rate: Annotated[
+        float | None, _fitting(help="Adam's learning rate.", show_default="0.004 for a TabM, 0.001 for an MLP")
+    ] = None,
     seeds: Annotated[int, _run(help="Repetitions of every model, to see how results vary.", min=1)] = TableTask.seeds,
     seed: Annotated[int, _run(help="Where all randomness starts.", min=0, max=_MOST_SEED)] = TableTask.seed,
     workers: Workers = CORES,
@@ -162,8 +201,9 @@ def fit(
     from stakes.training.config import Training
 
     noise = arguments.label_noise(label_noise)
+    rate = LEARNING_RATES[arguments.network(network)] if learning_rate is None else learning_rate
     training = Training(
-        epochs, batch_size, learning_rate, patience=patience, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
+        epochs, batch_size, rate, patience=patience, select="nll", checkpoint_seconds=CHECKPOINT_SECONDS
     )
     family = posterior or FAMILIES[arguments.network(network)]
     recipe = Recipe(
@@ -182,7 +222,10 @@ def fit(
         test=arguments.share_or_file(test),
         folds=folds,
         group=group,
+        keep_rows=keep_rows,
         time=time,
+        id=id_column,
+        by=by,
         drop=tuple(arguments.split(*(drop or []))),
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
@@ -195,35 +238,8 @@ def fit(
     _fit_and_report(task, out, resume=resume, force=force, workers=workers)
 
 
-@app.command(epilog="Example: stakes decide run new_patients.csv --out decisions.csv --keep patient_id")
-def decide(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to decide about: CSV or .parquet.")],
-    out: Annotated[Path, typer.Option(help="File to write (or replace): its name ends in .csv or .parquet.")],
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
-    ] = None,
-    settle: Annotated[
-        float,
-        typer.Option(
-            metavar="CONFIDENCE",
-            help="A row takes no more draws once its decision is this sure to be that of endless draws; 1: all draws.",
-        ),
-    ] = SETTLE,
-) -> None:
-    """Take the best decision for every row of a table, of any length.
-
-    Writes the rows in order, with the columns decision, expected_utility, margin (to the second-best
-    decision) and p_OUTCOME for every outcome. DATA needs no target column, but those that costs depend on.
-    """
-    from stakes.cli.terminal import progress_bars
-    from stakes.tables.decide import decide_table
-    from stakes.tables.task import split
-
-    with progress_bars("{task.completed} rows decided") as progress:
-        on_rows = partial(progress.advance, progress.add_task("", total=None))
-        rows = decide_table(model, data, out, keep=split(*(keep or [])), settle=settle, on_rows=on_rows)
-    typer.echo(f"{out}: {rows} decisions", err=True)
+app.command(epilog=in_use.DECIDE_EXAMPLE)(in_use.decide)
+app.command(epilog=in_use.EVALUATE_EXAMPLE)(in_use.evaluate)
 
 
 @app.command(epilog="Example: stakes report run")
@@ -242,30 +258,22 @@ def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of
 
 
 @app.command()
-def demo(
-    out: Out = Path("demo"),
-    seeds: Annotated[int, typer.Option(help="Repetitions of every model.", min=1)] = 5,
-    corrupted: Annotated[
-        int, typer.Option(help="Of the 50 patients of each class, so many have a random label.", min=0, max=49)
-    ] = 20,
-    workers: Workers = 2,
-    resume: Resume = False,
-    force: Force = False,
-) -> None:
-    """The paper's diagnosis example from end to end: data, costs, comparison, decisions."""
-    from stakes.cli.demo import demo_task, write_patients
-    from stakes.tables.decide import decide_table
+def demo(out: Out = Path("demo"), workers: Workers = 2, resume: Resume = False, force: Force = False) -> None:
+    """Real data from end to end: breast tumours, three decisions about each, the models compared, a report."""
+    from stakes.cli.demo import LOOK, demo_task, write_tumours
     from stakes.tables.run import RunFolder
     from stakes.tables.task import command
 
     RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
-    task = demo_task(out / "data", seeds=seeds, corrupted=corrupted)
+    task = demo_task(out / "data")
     if not (resume and task.data.exists()):
-        write_patients(out / "data", corrupted=corrupted)
-    typer.echo(f"{command(task.settings(), str(out))} --workers {workers}\n", err=True)
+        write_tumours(out / "data")
+    typer.echo(f"{LOOK}\n\n{command(task.settings(), str(out))} --workers {workers}\n", err=True)
     _fit_and_report(task, out, resume=resume, force=force, workers=workers)
-    decide_table(out, out / "data" / "test.csv", out / "decisions.csv", keep=[task.target])
-    typer.echo(f"{out / 'decisions.csv'}: its decisions for the test patients, beside their diagnoses")
+    typer.echo(
+        f"\nOpen {RunFolder(out).page}: read its first sentence, then change a cost in the decision explorer. Your own "
+        "data: `stakes` says the steps."
+    )
 
 
 # Private -------------------------------------------------------------------------------------------
@@ -274,7 +282,7 @@ def demo(
 def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, workers: int) -> None:
     from rich.console import Console
 
-    from stakes.cli.terminal import fits_progress, print_comparison
+    from stakes.cli.terminal import fits_progress, print_run
     from stakes.report import words
     from stakes.report.page import write_page
     from stakes.tables.fit import Fit, fit_table
@@ -292,11 +300,19 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
             progress.plan(fits)
 
         run = fit_table(
-            task, folder, resume=resume, force=force, workers=workers, on_prepared=on_prepared, on_progress=progress
+            task,
+            folder,
+            resume=resume,
+            force=force,
+            workers=workers,
+            on_prepared=on_prepared,
+            on_progress=progress,
+            on_stage=lambda what: progress.say(f"  {what}"),
         )
     write_page(run, folder.page)
-    print_comparison(run.comparison, run.utility, Console())
-    typer.echo(f"\n{folder.path}: the model is in model/, the numbers in summary.json")
+    print_run(run, Console())
+    rows = "; it holds 64 training rows, for `stakes decide --why` (--no-keep-rows: none)" if task.keep_rows else ""
+    typer.echo(f"\n{folder.path}: the model is in model/{rows}; the numbers in summary.json")
     typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
 
 

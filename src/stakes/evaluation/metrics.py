@@ -191,6 +191,18 @@ def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Inter
     return bootstrap(first - second, seed=seed)
 
 
+def independent_difference(ours: Interval, theirs: Interval) -> Interval:
+    """The interval of the difference of two means over different examples, from the intervals of both.
+
+    Each end is as far from the difference as the two ends that belong to it are from their means, together: the root of
+    the sum of squares (Zou and Donner 2008).
+    """
+    difference = ours.mean - theirs.mean
+    below = math.hypot(ours.mean - ours.low, theirs.high - theirs.mean)
+    above = math.hypot(ours.high - ours.mean, theirs.mean - theirs.low)
+    return Interval(difference, difference - below, difference + above)
+
+
 # Within --------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from stakes.paper.digits.report import digits_figures, digits_tables
 from stakes.paper.roads.report import road_figures, road_tables
 from stakes.paper.sweep import Result
 from stakes.report.page import render
-from stakes.report.sections import settings_text
+from stakes.report.provenance import settings_text
 
 _TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
 _FIGURES = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}

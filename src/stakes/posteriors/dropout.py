@@ -6,8 +6,10 @@ with p the mean rate of the network's dropout layers. `fit` divides it by the nu
 decay of a standard dropout network.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -18,7 +20,7 @@ from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
-from stakes.posteriors._sampling.balance import fresh_masks, group_size
+from stakes.posteriors._sampling.balance import fresh_masks, group_size, share_shown
 from stakes.posteriors._sampling.fusion import FusedNetwork
 from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
@@ -46,21 +48,10 @@ class MCDropout(Posterior):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood | None = None, *, lengthscale: float = 0.1) -> None:
         super().__init__(likelihood)
-        rates = [dropout_rate(layer) for layer in dropout_layers(network)]
-        if not rates:
-            raise StakesError(
-                f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
-                "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
-                "controlled), let MCDropout.insert(network, p) do it, or use Ensemble, MeanField or Laplace"
-            )
         self.network = network
         self.lengthscale = lengthscale
-        self._keep = 1 - sum(rates) / len(rates)
         self._over_draws = OverDraws(network)
-        self._group = group_size(rates)
-        self._stacked = StackedLayers.of(network)
-        self._layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = {}
-        self._checked: set[Hashable] = set()
+        self._known = _Known.of(network)
 
     @classmethod
     def insert(
@@ -100,25 +91,27 @@ class MCDropout(Posterior):
     def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
-        layouts = self._layouts_for(x)
+        known = self._up_to_date()
+        layouts = known.layouts_for(x, self.network)
         if layouts is None:
             return self.outputs(x, samples)
         device = inputs.tensors_of(x)[0].device
         masks = {
-            key: fresh_masks(layout.p, self._group, layout.shape, samples, device) for key, layout in layouts.items()
+            key: fresh_masks(layout.p, known.group, layout.shape, samples, device) for key, layout in layouts.items()
         }
-        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
-            return self._stacked(x, masks)
+        if known.stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return known.stacked(x, masks)
         with taking_masks(self.network):
             return self._over_draws.masked(self.network, x, masks, layouts)
 
     def kl(self) -> Tensor:
-        return self.lengthscale**2 * self._keep / 2 * squared_norm(weight_matrices(self.network))
+        keep = self._up_to_date().keep
+        return self.lengthscale**2 * keep / 2 * squared_norm(weight_matrices(self.network))
 
     def draw(self, samples: int, seed: int) -> "DropoutDraws":
         require_samples(samples)
         draws = DropoutDraws(self.network, self.likelihood, samples, seed)
-        draws.checked = self._checked
+        draws.checked = self._up_to_date().checked
         return draws
 
     def check(self, x: Inputs) -> None:
@@ -127,18 +120,56 @@ class MCDropout(Posterior):
     def settings(self) -> dict[str, Any]:
         return {"lengthscale": self.lengthscale}
 
-    def _layouts_for(self, x: Inputs) -> Mapping[str, MaskLayout] | None:
+    def _up_to_date(self) -> "_Known":
+        """What is known of the network as it is now: its layers and rates may be changed in training."""
+        if not self._known.holds_for(self.network):
+            self._known = _Known.of(self.network)
+        return self._known
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What follows from the layers of a network, and from their rates of dropout."""
+
+    layers: tuple[nn.Module, ...]
+    rates: tuple[float, ...]  # of all layers; 0 for those that are no dropout
+    keep: float
+    group: int
+    stacked: StackedLayers | None
+    layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = field(default_factory=dict)
+    checked: set[Hashable] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, network: nn.Module) -> "_Known":
+        layers = tuple(network.modules())
+        rates = tuple(map(dropout_rate, layers))
+        dropout = [rate for rate in rates if rate > 0]
+        if not dropout:
+            raise StakesError(
+                f"expected a network with dropout layers, but {type(network).__name__} has none that can be "
+                "seen: put nn.Dropout(p) modules with p > 0 into it (calls of F.dropout cannot be "
+                "controlled), let MCDropout.insert(network, p) do it, or use Ensemble, MeanField or Laplace"
+            )
+        keep = 1 - sum(dropout) / len(dropout)
+        return cls(layers, rates, keep, group_size(dropout), StackedLayers.of(network))
+
+    def holds_for(self, network: nn.Module) -> bool:
+        layers = tuple(network.modules())
+        same = len(layers) == len(self.layers) and all(map(operator.is_, layers, self.layers))
+        return same and tuple(map(dropout_rate, layers)) == self.rates
+
+    def layouts_for(self, x: Inputs, network: nn.Module) -> Mapping[str, MaskLayout] | None:
         """Of masks that all examples of such inputs can share; None where that cannot be told."""
         key = inputs.signature(x)
-        if key not in self._layouts:
+        if key not in self.layouts:
             try:
-                network = frozen(blank(self.network))
+                network = frozen(blank(network))
                 device = weight_like(network).device
                 row = inputs.map_tensors(lambda tensor: torch.zeros_like(tensor[:1], device=device), x)
-                self._layouts[key] = layouts_without_values(network, row)
+                self.layouts[key] = layouts_without_values(network, row)
             except Exception:  # it needs values: masks for each example are always right
-                self._layouts[key] = None
-        return self._layouts[key]
+                self.layouts[key] = None
+        return self.layouts[key]
 
 
 class DropoutDraws(FrozenDraws):
@@ -152,8 +183,9 @@ class DropoutDraws(FrozenDraws):
     _network: FusedNetwork
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
-        group = group_size(dropout_rate(layer) for layer in dropout_layers(network))
-        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group)
+        rates = [dropout_rate(layer) for layer in dropout_layers(network)]
+        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group_size(rates))
+        self.shown = share_shown(rates)
         self._stacked = StackedLayers.of_layers(self._network.layers or [], names={})
 
     @torch.no_grad()

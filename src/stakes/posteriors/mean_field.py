@@ -25,7 +25,7 @@ from stakes import inputs
 from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
-from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_size
+from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_size, share_shown
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, swap_layers
 from stakes.posteriors._sampling.masks import ActiveMasks, active
 from stakes.posteriors._sampling.over_draws import OverDraws, Stacks
@@ -100,6 +100,7 @@ class MeanFieldDraws(FrozenDraws):
         plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
         rates = [dropout_rate(layer) for layer in dropout_layers(plain)]
         super().__init__(frozen(plain), likelihood, samples, seed, group_size(rates) if rates else PAIR)
+        self.shown = share_shown(rates)
         self._gaussians = {
             f"{name}.{key}".lstrip("."): moments
             for name, layer in network.named_modules()

@@ -40,6 +40,10 @@ class SampledPosterior(Predictor):
         return self.draws.group
 
     @property
+    def shown(self) -> float:  # type: ignore[override]
+        return self.draws.shown
+
+    @property
     def device(self) -> torch.device:  # type: ignore[override]
         return self.draws.device
 

@@ -1,6 +1,7 @@
-"""The geometry of the reliability chart. ``charts.html`` draws it; styles are classes of page.css."""
+"""The geometry of charts. ``charts.html`` draws them, with their legends; styles are classes of page.css."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import log
 from typing import Any
 
 from stakes.evaluation.metrics import Reliability
@@ -17,8 +18,8 @@ _MARKERS = (
 )
 
 
-def reliability_chart(curves: Mapping[str, Reliability], thick: int) -> dict[str, Any]:
-    """Confidence against how often it was right, told apart by dashes and markers first, by colour second."""
+def reliability_chart(curves: Mapping[str, Reliability], thick: str) -> dict[str, Any]:
+    """Confidence against how often it was right."""
     low = min((float(curve.confidence.min()) for curve in curves.values()), default=0.0)
     first = min(0.9, int(low * 10) / 10)
 
@@ -35,28 +36,86 @@ def reliability_chart(curves: Mapping[str, Reliability], thick: int) -> dict[str
     texts += [(x(value), _BOTTOM + 16, "middle", f"{value:g}") for value in (first, 1)]
     texts.append(((x(first) + x(1)) / 2, _BOTTOM + 32, "middle", "confidence in the most probable outcome"))
     texts.append((0, 12, "start", "how often it was right"))
-    drawn = []
-    for index, (name, curve) in enumerate(curves.items()):
-        top = _BOTTOM + 54 + 18 * index
-        points = [(x(float(a)), y(float(b))) for a, b in zip(curve.confidence, curve.accuracy, strict=True)]
-        legend = [(_LEFT, top), (_LEFT + 26, top), (_LEFT + 52, top)]
-        drawn += [_curve(each, index, index == thick) for each in (points, legend)]
-        texts.append((_LEFT + 64, top + 4, "start", name))
+    drawn = [
+        _curve(
+            [(x(float(a)), y(float(b))) for a, b in zip(curve.confidence, curve.accuracy, strict=True)],
+            index,
+            thick == name,
+        )
+        for index, (name, curve) in enumerate(curves.items())
+    ]
     return {
         "label": f"Confidence against how often it was right: {', '.join(curves)}",
         "width": _LEFT + _SIZE,
-        "height": _BOTTOM + 54 + 18 * len(curves),
+        "height": _BOTTOM + 40,
         "lines": lines,
         "texts": texts,
         "curves": drawn,
+        "legend": [(name, _sample(index, thick == name)) for index, name in enumerate(curves)],
     }
 
 
+def line_chart(
+    xs: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    thick: str,
+    thin: Collection[str],
+    at: float,
+    top: float,
+    words: Mapping[str, str],  # label, x, y, and the ticks: left, at, right, bottom, top
+) -> dict[str, Any]:
+    """Curves over a logarithmic axis, with a mark at one place; what lies above ``top`` is left out."""
+    width, height, left, right, above, below = 480, 280, 70, 16, 30, 48
+    first, last = log(xs[0]), log(xs[-1])
+    bottom = min(0.0, *(min(values) for values in curves.values()))
+
+    def x(value: float) -> float:
+        return left + (width - left - right) * (log(value) - first) / (last - first)
+
+    def y(value: float) -> float:
+        return height - below - (height - above - below) * (value - bottom) / (top - bottom or 1)
+
+    drawn: list[tuple[str, str, str, list[str]]] = []
+    for index, (name, values) in enumerate(curves.items()):
+        points = [(x(a), y(b)) for a, b in zip(xs, values, strict=True) if b <= top]
+        kind, dash, path, _ = _curve(points, index, name == thick)
+        drawn.append((f"{kind} thin" if name in thin else kind, dash, path, []))
+    foot = height - below
+    return {
+        "label": words["label"],
+        "width": width,
+        "height": height,
+        "lines": [
+            (left, foot, width - right, foot, "axis"),
+            (left, y(top), width - right, y(top), "grid"),
+            (x(at), y(top), x(at), foot, "mark"),
+        ],
+        "texts": [
+            (left - 6, foot + 4, "end", words["bottom"]),
+            (left - 6, y(top) + 4, "end", words["top"]),
+            (left, foot + 16, "start", words["left"]),
+            (x(at), foot + 16, "middle", words["at"]),
+            (width - right, foot + 16, "end", words["right"]),
+            ((left + width - right) / 2, height - 6, "middle", words["x"]),
+            (0, 14, "start", words["y"]),
+        ],
+        "curves": [curve for curve in drawn if curve[2] != "M"],
+        "legend": [(name, (*drawn[index][:2], "M0 7L44 7", [])) for index, name in enumerate(curves)],
+    }
+
+
+def _sample(index: int, thick: bool) -> tuple[str, str, str, list[str]]:
+    """The curve of a legend: 44 by 14."""
+    return _curve([(4, 7), (22, 7), (40, 7)], index, thick)
+
+
 def _curve(points: Sequence[tuple[float, float]], index: int, thick: bool) -> tuple[str, str, str, list[str]]:
-    """Class, dashes, path and markers."""
+    """Class, dashes, path and markers: told apart by dashes and markers first, by colour second."""
     style = index % len(_MARKERS)
+    dash = _DASHES[(index + index // len(_DASHES)) % len(_DASHES)]
     markers = [_marker(x, y, style) for x, y in points]
-    return f"c{style}" + (" thick" if thick else ""), _DASHES[style], _path(points), markers
+    return f"c{style}" + (" thick" if thick else ""), dash, _path(points), markers
 
 
 def _marker(x: float, y: float, style: int) -> str:

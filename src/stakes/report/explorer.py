@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from stakes.evaluation.comparison import Predictions, best_seed
+from stakes.report.amounts import BEFORE_NUMBER, Amounts
 from stakes.seeds import numpy_generator
 from stakes.tables.run import Run
 
@@ -21,23 +22,27 @@ def explorer(run: Run) -> dict[str, Any]:
 
     That is the cells to edit, the cost that is varied at first (the largest), and which rows the page is about.
     """
-    kept, utility = _kept_rows(run), run.utility
+    kept, utility, amounts = _kept_rows(run), run.utility, Amounts.of(run.utility)
     predictions = best_seed(run.predictions, run.comparison.chosen)
     # Without the noise of a conversion from utilities: 0.1, and not 0.09999999999999998.
-    costs = [[float(f"{cost:.15g}") for cost in row] for row in utility.costs.tolist()]
+    stated = [[float(f"{value:.15g}") for value in row] for row in np.asarray(utility.stated(utility.values)).tolist()]
     data = {
         "unit": utility.unit,
+        "unitFirst": utility.unit in BEFORE_NUMBER,
+        "noun": amounts.noun,
         "decisions": list(utility.decisions),
         "outcomes": list(utility.outcomes),
-        "costs": costs,
+        "stated": stated,
         "probs": _packed(predictions.probs[kept], "<f4"),
         "labels": _packed(run.labels[kept], "<i4"),
         "rows": _packed(run.row_numbers[kept], "<i4"),
+        **({} if run.ids is None else {"ids": [run.ids[row] for row in kept.tolist()]}),
     }
     return {
         "data": data,
-        "inputs": [[str(int(cost)) if cost == int(cost) else repr(cost) for cost in row] for row in costs],
-        "largest": divmod(int(utility.costs.argmax()), len(utility.outcomes)),
+        "inputs": [[str(int(cell)) if cell == int(cell) else repr(cell) for cell in row] for row in stated],
+        "largest": divmod(int(np.abs(stated).argmax()), len(utility.outcomes)),
+        "name": run.settings["id"] or "row",
         "scope": _scope(run, predictions, len(kept)),
     }
 
@@ -59,9 +64,11 @@ def _scope(run: Run, predictions: Predictions, kept: int) -> str:
         which = f"{kept:,} of {which}, drawn at random (seed {settings['seed']}) to keep this page small"
     seed = f" (seed {predictions.seed}, the one in model/)" if settings["seeds"] > 1 else ""
     file = PurePath(settings["test"] if run.rows["tested"] == "file" else settings["data"]).name
+    named = settings["id"]
+    known = f"its {named}" if named else f"its row in {file}, the first row under the header being 1"
     return (
-        f"Computed in this page from the mean probabilities of the saved {predictions.model} model{seed} for {which}. "
-        f"A case is known by its row in {file}, the first row under the header being 1."
+        f"Computed in this page from the mean probabilities of the {predictions.model} model{seed} for {which}. "
+        f"A case is known by {known}."
     )
 
 

@@ -12,20 +12,36 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stakes._io.files import write_text
-from stakes.report import sections, words
+from stakes.report import decided
+from stakes.report.alternatives import alternatives
+from stakes.report.amounts import Amounts
+from stakes.report.caveats import caveats
+from stakes.report.claims import claims
+from stakes.report.drivers import drivers
 from stakes.report.explorer import SCRIPTS, explorer
+from stakes.report.groups import subgroups
+from stakes.report.headline import claimed_sentence, headline
+from stakes.report.provenance import provenance
+from stakes.report.ratio import by_ratio
 from stakes.tables.run import Run
 
 
 def write_page(run: Run, path: Path) -> None:
     """Write the report of a finished run; nothing is trained or decided, and no data are read."""
     parts: dict[str, Any] = {
-        "answer": sections.answer(run),
-        "because": words.chosen_because(run.comparison, run.utility),
-        "alternatives": sections.alternatives(run),
-        "confusions": sections.confusions(run),
-        "claims": sections.claims(run),
-        "made": sections.provenance(run),
+        "amounts": Amounts.of(run.utility),
+        "headline": headline(run),
+        "claimed": claimed_sentence(run),
+        "caveats": caveats(run),
+        "alternatives": alternatives(run),
+        "confusions": decided.confusions(run),
+        "recall": decided.recall(run),
+        "thresholds": decided.thresholds(run),
+        "ratio": by_ratio(run),
+        "groups": subgroups(run),
+        "drivers": drivers(run),
+        "claims": claims(run),
+        "made": provenance(run),
     }
     if run.utility.per_example:  # one cost to change needs one table for all rows
         page = render("run.html", run=run, explorer=None, **parts)
@@ -59,9 +75,6 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals.update(PER=words.PER, RULE_NAMES=words.RULE_NAMES, VERDICTS=words.VERDICTS)
-    for function in (words.interval, words.share, words.with_unit, words.bracketed):
-        environment.filters[function.__name__] = function
     return environment
 
 

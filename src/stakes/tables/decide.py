@@ -1,89 +1,110 @@
 """``stakes decide``: decisions for a table of any length, block by block."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from stakes._io.files import atomic, existing_file
+from stakes._io.files import atomic, existing_file, write_json
 from stakes._io.parallel import one_thread
-from stakes.decisions import SETTLE
 from stakes.errors import StakesError, listing
-from stakes.saved_model import SavedModel
+from stakes.tables.decider import Decider
+from stakes.tables.drift import Drift, DriftCount
+from stakes.tables.profile import View
 from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
-from stakes.tables.values import utility_of_rows
-from stakes.utility import FormulaUtility, TableUtility
 
-PIECE_ROWS = 4096  # decided at once
 SUFFIXES = {".csv", *PARQUET_SUFFIXES}
-DIGITS = 6  # of probabilities after the point; of utilities after the first of the largest one
 
 
-class Decider:
-    """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
+@dataclass(frozen=True)
+class Decided:
+    """What was decided about the rows of a file."""
 
-    A row has the columns decision, expected_utility, margin (to the second-best decision) and p_OUTCOME for every
-    outcome. ``path`` is a saved model, or the folder of a run. Rows whose decision is clear take fewer draws (see
-    `stakes.decide`): the same decisions, sooner, and less exact probabilities where they do not matter. With
-    ``settle=1``, all rows take all draws. A frame has the columns that the model was trained on, and those that its
-    costs depend on.
-    """
+    rows: int
+    decisions: dict[str, int]  # how often each was taken
+    unsettled: int  # that more draws could change
+    given: str  # cost or utility
+    mean: float  # what a decision is expected to cost, or to be worth
+    drift: Drift | None  # None if the model does not describe its training rows
 
-    def __init__(self, path: str | os.PathLike[str], settle: float = SETTLE) -> None:
-        folder = Path(path)
-        in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
-        model = SavedModel.load(folder / "model" if in_run else folder)
-        if model.encoder is None or not isinstance(model.utility, TableUtility | FormulaUtility):
-            raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
-        self.model, self.encoder, self.utility, self.settle = model, model.encoder, model.utility, settle
+    def sentences(self) -> list[str]:
+        if self.drift is None:
+            return [
+                "The saved model does not describe its training rows, as models of older versions do not: rows unlike "
+                "them are not told."
+            ]
+        return self.drift.sentences()
 
-    @property
-    def columns(self) -> list[str]:
-        return ["decision", "expected_utility", "margin", *(f"p_{outcome}" for outcome in self.utility.outcomes)]
-
-    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
-        x, utility = torch.from_numpy(self.encoder.transform(frame)), utility_of_rows(self.utility, frame)
-        # Allocated first and filled piece by piece: small results that are kept between large activations
-        # fragment the memory, and take three times as much of it.
-        choice = np.empty(len(x), dtype=np.int64)
-        numbers = np.empty((len(x), len(self.columns) - 1))
-        for first in range(0, len(x), PIECE_ROWS):
-            rows = slice(first, first + PIECE_ROWS)
-            decisions = self.model.decide(x[rows], self.settle, utility.rows(rows))
-            choice[rows] = decisions.choice.numpy()
-            numbers[rows, 0], numbers[rows, 1] = decisions.expected_utility.numpy(), decisions.margin.numpy()
-            numbers[rows, 2:] = decisions.probs.numpy()
-        # Costs may be in millions, or in millionths, also side by side.
-        sizes = np.broadcast_to(np.where(utility.magnitude > 0, utility.magnitude, 1.0), len(x))
-        places = np.maximum(0, DIGITS - np.floor(np.log10(sizes)).astype(int))  # (N,)
-        for digits in np.unique(places):
-            numbers[places == digits, :2] = numbers[places == digits, :2].round(digits)
-        numbers[:, 2:] = numbers[:, 2:].round(DIGITS)
-        decided = pd.DataFrame(numbers, columns=self.columns[1:], index=frame.index)
-        decided.insert(0, "decision", np.array(self.utility.decisions, dtype=object)[choice])
-        return decided
+    def to_dict(self) -> dict[str, Any]:
+        counts = {"rows": self.rows, "decisions": self.decisions, "unsettled": self.unsettled}
+        drift = None if self.drift is None else self.drift.to_dict()
+        return {**counts, f"mean_expected_{self.given}": self.mean, "drift": drift, "in_words": self.sentences()}
 
 
 def decide_table(
-    model_path: Path,
+    decider: Decider | Path,
     data: Path,
     out: Path,
     *,
     keep: Sequence[str] = (),
-    settle: float = SETTLE,
     rows: int = BLOCK_ROWS,
     on_rows: Callable[[int], None] = lambda rows: None,
-) -> int:
-    """Write a decision for every row of ``data`` to ``out`` (CSV or Parquet, by its suffix); the number of rows.
+) -> Decided:
+    """Write a decision for every row of ``data`` to ``out`` (CSV or Parquet, by its suffix), and a summary beside it.
 
-    Memory does not grow with the table. The same input and model give the same bytes.
+    Memory does not grow with the table. The same input and model give the same bytes. The summary,
+    ``NAME.summary.json``, has counts of decisions and what has drifted.
     """
-    decider = Decider(model_path, settle)
+    decider = decider if isinstance(decider, Decider) else Decider(decider)
+    _check_files(decider, data, out, keep)
+    count = _Count(decider)
+
+    def decided() -> Iterator[pd.DataFrame]:
+        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep, decider.utility.columns), keep):
+            decisions, view = decider.decide(block)
+            count.add(decisions, view)
+            yield pd.concat([block[list(keep)], decisions], axis=1)
+            on_rows(len(block))
+
+    write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
+    with atomic(out) as temporary, one_thread():
+        write(temporary, decided())
+    summary = count.result()
+    write_json(out.with_suffix(".summary.json"), summary.to_dict())
+    return summary
+
+
+# Private -------------------------------------------------------------------------------------------
+
+
+class _Count:
+    """What `Decided` says, counted block by block."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider, self._rows, self._unsettled, self._total = decider, 0, 0, 0.0
+        self._decisions = dict.fromkeys(decider.utility.decisions, 0)
+        self._drift = None if decider.profile is None else DriftCount(decider.profile)
+
+    def add(self, decisions: pd.DataFrame, view: View | None) -> None:
+        self._rows += len(decisions)
+        self._unsettled += int((~decisions["settled"].fillna(True)).sum())
+        self._total += float(decisions[f"expected_{self._decider.utility.given}"].sum())
+        for name, count in decisions["decision"].value_counts().items():
+            self._decisions[str(name)] += int(count)
+        if self._drift is not None and view is not None:
+            self._drift.add(view)
+
+    def result(self) -> Decided:
+        drift, given = None if self._drift is None else self._drift.result(), self._decider.utility.given
+        mean = self._total / self._rows
+        return Decided(self._rows, self._decisions, self._unsettled, given, float(f"{mean:.9g}"), drift)
+
+
+def _check_files(decider: Decider, data: Path, out: Path, keep: Sequence[str]) -> None:
     existing_file(data)
     if out.suffix.lower() not in SUFFIXES:
         raise StakesError(f"{out}: expected a name that ends in .csv or .parquet, so that the form is known")
@@ -94,20 +115,6 @@ def decide_table(
     clash = [name for name in keep if name in decider.columns]
     if clash:
         raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
-
-    count = 0
-
-    def decided() -> Iterator[pd.DataFrame]:
-        nonlocal count
-        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep, decider.utility.columns), keep):
-            yield pd.concat([block[list(keep)], decider(block)], axis=1)
-            count += len(block)
-            on_rows(len(block))
-
-    write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
-    with atomic(out) as temporary, one_thread():
-        write(temporary, decided())
-    return count
 
 
 def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from stakes._io.tensors import read_tensors, write_tensors
 from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
+from stakes.tables.importance import Tested, importance
 from stakes.tables.mix import HeldOut, Mix, choose, mix
 from stakes.tables.models import TRAINED, trained_for
 from stakes.tables.prepare import Division, PreparedTable, prepare
@@ -57,6 +58,7 @@ def fit_table(
     workers: int = 1,
     on_prepared: Callable[[PreparedTable, Sequence[Fit]], None] = lambda prepared, fits: None,
     on_progress: Listener = lambda fit, event: None,
+    on_stage: Callable[[str], None] = lambda what: None,
 ) -> Run:
     """Train, blend and compare models; the chosen one and all results are in ``folder`` at the end."""
     check(task)
@@ -77,6 +79,7 @@ def fit_table(
         now = [fit for fit in waiting if (TRAINED[fit.model].after is not None) == later]
         for finished in side_by_side(work, now, workers=workers, report=on_progress):
             on_progress(finished, "done")
+    on_stage("compares the models, and measures what drives the decisions")
     return _conclude(task, settings, prepared, folder)
 
 
@@ -148,12 +151,27 @@ def _solve(task: TableTask, division: Division, seed: int, folder: RunFolder) ->
     return _Solved(held, test, mix(task.compared, held))
 
 
+def _importance(
+    prepared: PreparedTable, solved: Mapping[str, _Solved], best: Predictions, folder: RunFolder, seed: int
+) -> dict[str, Any] | None:
+    """What drives the decisions of the chosen model, by the models of each division on its test rows."""
+    if best.model == "constant":
+        return None
+    tested = []
+    for division in prepared.divisions:
+        if len(division.tested):
+            mixed = solved[division.name].mixes[best.model]
+            parts = {model: _load_parts(folder, model, best.seed, division) for model in mixed.weights}
+            tested.append(Tested(division, mixed.predictor(parts)))
+    return importance(tested, prepared.test_labels, prepared.test_utility, seed)
+
+
 def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> Run:
     """Mix and score what the fits left in the folder, choose a model, and save both."""
-    predictions, final = [], {}
+    predictions, final, every = [], {}, {}
     for seed in task.all_seeds:
         solved = {division.name: _solve(task, division, seed, folder) for division in prepared.divisions}
-        final[seed] = solved[prepared.divisions[-1].name]
+        every[seed], final[seed] = solved, solved[prepared.divisions[-1].name]
         for model, mixed in final[seed].mixes.items():
             probs = torch.empty(len(prepared.test_labels), len(prepared.utility.outcomes))
             for division in prepared.divisions:
@@ -163,6 +181,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
             validation = held.mean(held.realised(mixed.probs(held.probs)))
             predictions.append(Predictions(model, seed, probs, validation, mixed.details))
     choice = choose(final[task.seed].mixes, final[task.seed].held, task.seed)
+    best = best_seed(predictions, choice.model)
     scored = tuple(item for each in predictions for item in score(each, prepared.test_labels, prepared.test_utility))
     run = Run(
         settings=settings,
@@ -176,12 +195,16 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         scored=scored,
         comparison=compare(scored, choice, task.seed),
         formulas=prepared.utility if isinstance(prepared.utility, FormulaUtility) else None,
+        data=prepared.data,
+        ids=prepared.test_texts.get(task.id or ""),
+        by=prepared.test_texts.get(task.by or ""),
+        importance=_importance(prepared, every[best.seed], best, folder, task.seed),
     )
-    best = best_seed(predictions, choice.model)
     chosen, division = final[best.seed].mixes[choice.model], prepared.divisions[-1]
     parts = {model: _load_parts(folder, model, best.seed, division) for model in chosen.weights}
     notes = {"target": task.target, "data": task.data.name, "model": choice.model, "seed": best.seed, **chosen.details}
     with atomic(folder.model) as temporary:
-        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes).save(temporary)
+        profile = prepared.profile if task.keep_rows else replace(prepared.profile, background={})
+        SavedModel(chosen.predictor(parts), prepared.utility, division.encoder, notes, profile).save(temporary)
     run.save(folder.path)
     return run

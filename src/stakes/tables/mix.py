@@ -19,6 +19,8 @@ from stakes.tables.models import COMPARED, TRAINED, blended, trained_for
 from stakes.tables.problem import Part, Problem, Recipe
 from stakes.utility import TableUtility
 
+COLDEST = 0.5  # temperature of a blend: rows that are all right would ask for one that makes it sure of everything
+
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
@@ -101,7 +103,8 @@ def _blend(members: Mapping[str, Mix], held: HeldOut) -> Mix:
     plain = Mix({trained: weight for name, weight in shares.items() for trained in members[name].weights})
     temperature = 1.0
     if len(held.labels):
-        temperature = Temperature.fit(Outcomes(plain.probs(held.probs)), held.labels).temperature
+        fitted = Temperature.fit(Outcomes(plain.probs(held.probs)), held.labels)
+        temperature = max(COLDEST, fitted.temperature)
     return Mix(plain.weights, temperature, {"weights": shares, "temperature": temperature})
 
 

@@ -1,6 +1,7 @@
 """Networks for tables: posteriors that are trained by an objective, for all folds at once where they are small."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -27,6 +28,7 @@ from stakes.utility import TableUtility
 
 LEARNT_NOISE_START = 0.05
 WITHOUT_DROPOUT = ("ensemble", "laplace")  # their draws have none: trained with it, they would be other networks
+SMALLEST_BATCH, LARGEST_BATCH, STEPS = 64, 512, 20  # rows in a step, and about so many steps in an epoch
 STACKED_ROWS = 4_000  # up to so many, the networks of all folds are trained as one
 
 
@@ -76,8 +78,10 @@ class NetworkModel(Model):
             raise StakesError(f"the model {self.name!r} needs a rate of label noise, or 'learnt', but got none")
         return NoisyCategorical(LEARNT_NOISE_START, learn=True) if noise == "learnt" else NoisyCategorical(noise)
 
-    def training(self, recipe: Recipe) -> Training:
-        return recipe.training
+    def training(self, recipe: Recipe, rows: int) -> Training:
+        """For a network that is trained on so many rows."""
+        batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, 2 ** round(math.log2(rows / STEPS))))
+        return replace(recipe.training, batch_size=recipe.training.batch_size or batch)
 
     def together(self, problem: Problem, recipe: Recipe) -> bool:
         # A table of costs for each row belongs to one set of rows, and a likelihood that learns to one network.
@@ -111,7 +115,7 @@ class NetworkModel(Model):
                 [train for train, _ in sides],
                 held or None,
                 utility=problem.utility,
-                config=self.training(recipe),
+                config=self.training(recipe, len(sides[0][0])),
                 seeds_of=own_seeds,
                 progress=progress,
             )
@@ -152,7 +156,7 @@ class NetworkModel(Model):
             train,
             held,
             utility=utility_held,
-            config=self.training(recipe),
+            config=self.training(recipe, len(train)),
             seed=seed,
             checkpoint=checkpoint,
             resume=checkpoint is not None,
@@ -171,5 +175,6 @@ class FinetunedModel(NetworkModel):
     stops_early: bool = False
     effort: int = 2
 
-    def training(self, recipe: Recipe) -> Training:
-        return replace(recipe.training, epochs=max(1, recipe.training.epochs // 10))
+    def training(self, recipe: Recipe, rows: int) -> Training:
+        usual = super().training(recipe, rows)
+        return replace(usual, epochs=max(1, usual.epochs // 10), learning_rate=usual.learning_rate / 4)

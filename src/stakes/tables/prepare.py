@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stakes.errors import StakesError, StakesWarning, listing
+from stakes.errors import StakesError, StakesWarning
 from stakes.seeds import derive
 from stakes.tables.encode import TableEncoder
+from stakes.tables.labelled import LabelledTable, present, read_labelled, roles, warn_of_suspects
 from stakes.tables.problem import Problem
-from stakes.tables.read import read_table
+from stakes.tables.profile import TableProfile
 from stakes.tables.split import IntArray, duplicate_groups, folds, forward_folds, latest, linked, split
+from stakes.tables.summary import DataSummary, collected
 from stakes.tables.task import CV, TableTask
-from stakes.tables.values import check_classes, encode_labels, numbers, utility_of_rows
+from stakes.tables.values import as_text, check_classes, numbers
 from stakes.training.examples import TensorExamples
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
@@ -51,15 +53,9 @@ class PreparedTable:
     test_places: IntArray  # (N,) where the test rows stand in their file, counted from 0
     rows: Mapping[str, Any]  # how many there are to learn from and to test on, how many folds, and how it was divided
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
-
-
-class _Table(NamedTuple):
-    """All rows of a file."""
-
-    features: pd.DataFrame
-    labels: NDArray[np.int64]
-    utility: TableUtility  # one for all rows, or one for each
-    columns: pd.DataFrame  # all of them
+    test_texts: Mapping[str, tuple[str, ...]]  # of the columns that --id and --by name, by column: (N,) texts
+    profile: TableProfile  # of the rows that the saved model is made from
+    data: DataSummary  # the table to learn from, as it was read, and what was warned of
 
 
 class _Cut(NamedTuple):
@@ -71,18 +67,25 @@ class _Cut(NamedTuple):
 
 def prepare(task: TableTask) -> PreparedTable:
     """Read, check, divide and encode; what is known of columns is learnt from rows that are not tested on."""
+    with collected() as notices:
+        prepared = _prepare(task)
+    return replace(prepared, data=replace(prepared.data, notices=tuple(notices)))
+
+
+def _prepare(task: TableTask) -> PreparedTable:
     stated = Utility.from_csv(task.costs, unit=task.unit)
-    table = _read(task.data, task, stated)
+    table = read_labelled(task.data, task, stated)
     check_classes(table.labels, stated.outcomes, task.target)
     copies = duplicate_groups(table.features)
     groups, times = copies, None
     if task.group is not None:
-        (column,) = _present(task.data, [task.group], table.columns)
+        (column,) = present(task.data, [task.group], table.columns)
         groups = linked(copies, pd.factorize(table.columns[column], use_na_sentinel=False)[0])
     if task.time is not None:
-        (column,) = _present(task.data, [task.time], table.columns)
+        (column,) = present(task.data, [task.time], table.columns)
         times = _times(table.columns[column])
-    test = _read(task.test, task, stated) if isinstance(task.test, Path) else table
+    test = read_labelled(task.test, task, stated, table.formats) if isinstance(task.test, Path) else table
+    warn_of_suspects(task, table)
     scheme, cuts = _cuts(task, table.labels, groups, times, len(test.labels))
     places = np.unique(np.concatenate([cut.tested for cut in cuts]))
     divisions = tuple(_divisions(task, table, test, groups, times, cuts, places))
@@ -96,6 +99,9 @@ def prepare(task: TableTask) -> PreparedTable:
         test_places=places,
         rows={"train": len(problem.examples), "test": len(places), "folds": len(problem.folds), "tested": scheme},
         repeated=len(copies) - len(np.unique(copies)),
+        test_texts=_texts(task, test.columns.iloc[places]),
+        profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
+        data=DataSummary.of(task.data.name, table.columns, table.formats, roles(task), task.categorical),
     )
 
 
@@ -116,8 +122,8 @@ def _cuts(
 
 def _divisions(
     task: TableTask,
-    table: _Table,
-    test: _Table,
+    table: LabelledTable,
+    test: LabelledTable,
     groups: IntArray,
     times: NDArray[np.float64] | None,
     cuts: Sequence[_Cut],
@@ -130,42 +136,22 @@ def _divisions(
         with warnings.catch_warnings():
             if number > 1:  # it was said of the first
                 warnings.simplefilter("ignore", StakesWarning)
-            encoder = TableEncoder.fit(features, categorical=task.categorical)
+            encoder = TableEncoder.fit_clean(features, table.formats, categorical=task.categorical)
         if times is None:
             own_folds = folds(labels, groups[kept], count, derive(task.seed, "folds"))
         else:
             own_folds = forward_folds(times[kept], count)
-        examples = TensorExamples(torch.from_numpy(encoder.transform(features)), torch.from_numpy(labels))
+        examples = TensorExamples(torch.from_numpy(encoder.encode(features)), torch.from_numpy(labels))
         problem = Problem(examples, own_folds, table.utility.rows(kept), encoder.features)
-        test_x = torch.from_numpy(encoder.transform(test.features.iloc[tested]))
+        test_x = torch.from_numpy(encoder.encode(test.features.iloc[tested]))
         yield Division(str(number) if len(tested) else ALL, problem, encoder, test_x, np.searchsorted(places, tested))
 
 
-def _read(path: Path, task: TableTask, stated: TableUtility | FormulaUtility) -> _Table:
-    columns = read_table(path)
-    _present(path, [task.target], columns)
-    if task.target in stated.columns:
-        raise StakesError(
-            f"the costs depend on the target {task.target!r}, which is not known when a decision is taken"
-        )
-    labels = encode_labels(columns[task.target], stated.outcomes, renames=task.renames, name=task.target)
-    try:
-        utility = utility_of_rows(stated, columns)
-    except StakesError as error:
-        raise StakesError(f"{path}: {error}") from None
-    dropped = _present(path, task.drop, columns) if path == task.data else task.drop
-    aside = [task.target, *dropped, *(name for name in (task.group, task.time) if name is not None)]
-    features = columns.drop(columns=aside, errors="ignore")
-    if features.columns.empty:
-        raise StakesError(f"{path}: expected columns to learn from beside the target, but none is left")
-    return _Table(features, labels, utility, columns)
-
-
-def _present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> Sequence[str]:
-    absent = [name for name in names if name not in frame.columns]
-    if absent:
-        raise StakesError(f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}")
-    return names
+def _texts(task: TableTask, rows: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """What the columns that name and group rows say of the test rows; a gap is an empty text."""
+    names = [name for name in (task.id, task.by) if name is not None]
+    path = task.test if isinstance(task.test, Path) else task.data
+    return {name: tuple(as_text(rows[name]).fillna("")) for name in present(path, names, rows)}
 
 
 def _times(series: "pd.Series[Any]") -> NDArray[np.float64]:

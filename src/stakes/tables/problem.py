@@ -20,6 +20,8 @@ from stakes.utility import TableUtility
 Noise = float | Literal["learnt"] | None
 Progress = Callable[[Epoch], None]
 FAMILIES = {"tabm": "batch_ensemble", "mlp": "dropout"}  # of posteriors, if none is asked for
+LEARNING_RATES = {"tabm": 4e-3, "mlp": 1e-3}
+PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class Recipe:
     hidden: tuple[int, ...] = mlp.HIDDEN  # of an MLP
     dropout: float = mlp.DROPOUT  # of an MLP
     posterior: Mapping[str, Any] = field(default_factory=lambda: {"family": FAMILIES["tabm"]})
-    training: Training = field(default_factory=lambda: Training(select="nll"))
+    training: Training = field(
+        default_factory=lambda: Training(learning_rate=LEARNING_RATES["tabm"], patience=PATIENCE, select="nll")
+    )
     samples: int = 100  # draws at prediction
     noise: Noise = None
 

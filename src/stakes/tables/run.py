@@ -6,6 +6,7 @@ predictions/<model>-<seed>.safetensors    what the models that are compared say 
 model/                    the chosen model
 cases.safetensors         the test rows: outcomes, row numbers, their costs if they have their own, and for each line
                           of results.jsonl the decisions
+details.json              names and groups of the test rows, what drives the decisions, the data as read
 results.jsonl             the scores of every model, seed and rule
 summary.json              the comparison
 report.html
@@ -25,9 +26,16 @@ from stakes._io.files import read_json, write_json, write_text
 from stakes._io.tensors import read_tensors, write_tensors
 from stakes.errors import StakesError
 from stakes.evaluation.comparison import Comparison, Predictions, Scored
+from stakes.evaluation.metrics import Interval
+from stakes.tables.summary import DataSummary
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
-_RESULTS = ("cases.safetensors", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
+_RESULTS = (
+    "cases.safetensors",
+    "details.json",
+    "results.jsonl",
+    "summary.json",
+)  # of a finished run, in the order of writing
 _ENTRIES = ("run.json", "parts", "predictions", "model", *_RESULTS, "report.html")
 _DECISIONS = ("choice", "margin", "utilities")  # (lines of results.jsonl, N)
 _TABLES = "utility_values"  # (N, D, C), where each test row has its own
@@ -49,6 +57,10 @@ class Run:
     scored: tuple[Scored, ...]
     comparison: Comparison
     formulas: FormulaUtility | None = None  # of costs that depend on the row
+    data: DataSummary | None = None  # the table as it was read; None in runs that were saved before it was kept
+    ids: tuple[str, ...] | None = None  # (N,) the names of the test rows
+    by: tuple[str, ...] | None = None  # (N,) the groups that costs are shown by
+    importance: Mapping[str, Any] | None = None  # of columns: see `stakes.tables.importance`
 
     @property
     def predictions(self) -> list[Predictions]:
@@ -70,7 +82,10 @@ class Run:
             del utility["values"]
         formulas = None if self.formulas is None else self.formulas.to_dict()
         notes = {**counts, "utility": utility, **({"formulas": formulas} if formulas else {})}
+        notes |= {} if self.data is None else {"data": self.data.to_dict()}
         write_tensors(path / "cases.safetensors", tensors, notes)
+        details = {"ids": self.ids, "by": self.by, "importance": self.importance}
+        write_json(path / "details.json", details)
         lines = [json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in self.scored]
         write_text(path / "results.jsonl", "".join(f"{line}\n" for line in lines))
         write_json(path / "summary.json", self.comparison.to_dict(self.utility) | {"rows_used": dict(self.rows)})
@@ -81,6 +96,7 @@ class Run:
         folder.refuse_unfinished()
         try:
             tensors, notes = read_tensors(path / "cases.safetensors")
+            details = read_json(path / "details.json")
             lines = [json.loads(line) for line in (path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
             fits = dict.fromkeys((line["model"], line["seed"]) for line in lines)
             predictions = {fit: folder.read_predictions(*fit) for fit in fits}
@@ -102,6 +118,10 @@ class Run:
                 scored=scored,
                 comparison=Comparison.from_dict(read_json(path / "summary.json")),
                 formulas=formulas,
+                data=DataSummary.from_dict(notes["data"]) if "data" in notes else None,
+                ids=None if details["ids"] is None else tuple(details["ids"]),
+                by=None if details["by"] is None else tuple(details["by"]),
+                importance=details["importance"] and _with_intervals(details["importance"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, StakesError):
@@ -110,6 +130,11 @@ class Run:
                 f"{path}: expected the results of `stakes fit`, but they are damaged ({error!r}); "
                 "`stakes fit ... --resume` writes them again"
             ) from None
+
+
+def _with_intervals(importance: Mapping[str, Any]) -> dict[str, Any]:
+    """In JSON an interval is a list."""
+    return {**importance, "columns": {name: Interval(*ends) for name, ends in importance["columns"].items()}}
 
 
 class RunFolder:

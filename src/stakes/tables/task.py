@@ -30,6 +30,9 @@ class TableTask:
     folds: int | None = None  # that the other rows are divided into; None: by the rows
     group: str | None = None  # a column: rows that agree in it stay on one side of every split
     time: str | None = None  # a column: the latest rows are tested on, and folds go forward
+    id: str | None = None  # a column that names the rows: in the report, and no feature
+    by: str | None = None  # a column: the report has costs for each of its values
+    keep_rows: bool = True  # whether the saved model holds a few training rows, for --why
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +78,8 @@ def check(task: TableTask) -> None:
         )
     if task.target in task.drop:
         raise StakesError(f"cannot drop the target {task.target!r}: it is what the models learn")
+    if task.target == task.id:
+        raise StakesError(f"--id: expected a column that names the rows, but {task.target!r} is the target")
     if isinstance(task.test, float) and not 0 < task.test < 1:
         raise StakesError(f"expected the test share to lie between 0 and 1, but got {task.test:g}")
     if task.group is not None and task.time is not None:
@@ -155,8 +160,9 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
     recipe, defaults = settings["recipe"], _plain(TableTask(Path(), "", Path()))
     options = {"target": settings["target"], "costs": settings["costs"]}
     options |= _changed(
-        settings, defaults, "test", "folds", "group", "time", "unit", "seeds", "seed", "drop", "categorical"
+        settings, defaults, "test", "folds", "group", "time", "id", "by", "unit", "seeds", "seed", "drop", "categorical"
     )
+    flags = [] if settings["keep_rows"] else ["--no-keep-rows"]
     options |= {"labels": [f"{old}={new}" for old, new in settings["renames"].items()]} if settings["renames"] else {}
     if tuple(settings["models"]) != compared_names(recipe["noise"]):
         options["models"] = settings["models"]
@@ -173,7 +179,7 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
         option, text = f"--{name.replace('_', '-')}", _joined(value) if isinstance(value, list) else str(value)
         # A value that begins with a dash would be taken for an option of its own.
         words += [f"{option}={text}"] if text.startswith("-") else [option, text]
-    return shlex.join(["stakes", "fit", *words])
+    return shlex.join(["stakes", "fit", *words, *flags])
 
 
 def _plain(task: TableTask) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from stakes.errors import StakesError, listing
 from stakes.utility import FormulaUtility, TableUtility
 
 FloatArray = npt.NDArray[np.float64]
+# Named here and not left to pandas, which cannot exempt the columns that are carried through untouched.
+MISSING_TEXTS = ["", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -25,11 +27,6 @@ def as_text(series: "pd.Series[Any]") -> "pd.Series[Any]":
     codes, texts = text_codes(series)
     values = np.array([*texts, None], dtype=object)[codes]
     return pd.Series(values, index=series.index, name=series.name, dtype=object)
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number as a table would have it."""
-    return _NUMBER.fullmatch(text) is not None
 
 
 def row_number(index: "pd.Index[Any]", position: int) -> int:
@@ -102,6 +99,17 @@ def encode_labels(
     return labels
 
 
+def check_renames(values: "pd.Series[Any]", renames: Mapping[str, str], name: str) -> None:
+    """Every value that is renamed must be there: one that is not was misspelt."""
+    texts = [text for text in text_codes(values)[1] if text is not None]
+    absent = [old for old in renames if _text(old) not in texts]
+    if absent:
+        raise StakesError(
+            f"--labels: expected values of column {name!r}, which are {listing(sorted(texts))}, but got "
+            f"{listing(absent)}; check the spelling"
+        )
+
+
 def check_classes(labels: npt.NDArray[np.int64], outcomes: Sequence[str], name: str) -> None:
     """Every outcome must occur in the data: nothing can be learnt of one that does not."""
     counts = np.bincount(labels, minlength=len(outcomes))
@@ -127,8 +135,7 @@ def text_codes(series: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[str
 
 def factorize(series: "pd.Series[Any]", use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], list[Any]]:
     """As `pd.factorize`; a column of lists, records or dates is an error that names it."""
-    kind = pd.api.types.infer_dtype(series, skipna=True) if series.dtype == object else str(series.dtype)
-    if kind.startswith(("date", "time", "period", "interval")):
+    if kind_of(series).startswith(("date", "time", "period", "interval")):
         raise StakesError(
             f"column {series.name!r}: expected numbers or text, but it holds dates or times; "
             f"derive numbers from them (such as an age in days), or drop it with --drop {series.name}"
@@ -141,6 +148,20 @@ def factorize(series: "pd.Series[Any]", use_na_sentinel: bool = True) -> tuple[n
             f"drop it with --drop {series.name}"
         ) from None
     return codes, list(uniques)
+
+
+def kind_of(series: "pd.Series[Any]") -> str:
+    """The type of a column's values, as pandas calls it."""
+    return pd.api.types.infer_dtype(series, skipna=True) if series.dtype == object else str(series.dtype)
+
+
+def holds_numbers(series: "pd.Series[Any]") -> bool:
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return False
+    if pd.api.types.is_numeric_dtype(series.dtype):
+        return True
+    inferred = pd.api.types.infer_dtype(series, skipna=True)
+    return inferred in {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
 
 
 def _text(value: Any) -> str | None:

@@ -30,6 +30,7 @@ class ModelState:
     seed: int
     history: History
     best: dict[str, Tensor] = field(init=False)  # before the first epoch: the initial weights
+    best_before: dict[str, Tensor] | None = None  # a last epoch that is scored only because it is the last
 
     def __post_init__(self) -> None:
         if self.validation is not None and self.utility is None:
@@ -41,7 +42,9 @@ class ModelState:
             )
         self._keep()
 
-    def add(self, epoch: Epoch) -> None:
+    def add(self, epoch: Epoch, planned: bool = True) -> None:
+        """Add an epoch; ``planned`` says whether its score, if it has one, is there also with more epochs."""
+        self.best_before = None if planned or epoch.utility is None else self.best
         self.history = self.history.with_epoch(epoch)
         if self.history.best == epoch.number:
             self._keep()
@@ -88,6 +91,7 @@ class Checkpoint:
         tree = {
             "posterior": model.posterior.state_dict(),
             "best": model.best,
+            "best_before": model.best_before or {},
             "optimizer": tensors,
             "objective": dict(enumerate(objectives)),
         }
@@ -119,6 +123,10 @@ class Checkpoint:
         model.best = tree["best"]
         epochs = tuple(Epoch(**epoch) for epoch in metadata["epochs"])
         model.history = History(epochs, metadata["best"], model.history.select)
+        if "best_before" in tree and self.settings["epochs"] > len(epochs):
+            # Without an interruption, the epoch would not have been scored.
+            model.history = model.history.without_last_score()
+            model.best = tree["posterior" if model.history.best == len(epochs) else "best_before"]
         return metadata.get("loop")
 
     def _require_same_run(self, metadata: Mapping[str, Any]) -> None:

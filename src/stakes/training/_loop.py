@@ -22,7 +22,7 @@ from stakes.posteriors.base import Posterior, weight_like
 from stakes.training._checkpoint import Checkpoint, ModelState
 from stakes.training._steps import MakeOptimizer, MakeScheduler, Steps
 from stakes.training.config import Epoch, Step, Training
-from stakes.training.examples import Examples, Shard
+from stakes.training.examples import Batch, Examples, Shard
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class TrainingLoop:
                     epoch = self._scored(model, Epoch(number, loss))
                     due = checkpoint is not None and checkpoint.is_due()
                     epoch, due = self.fabric.broadcast((epoch, due))
-                    model.add(epoch)
+                    model.add(epoch, self.config.plans_validation(epoch.number))
                     due = due or (checkpoint is not None and self._is_last(model))
                     states = self._gather(self.objective.state_dict()) if due else []
                     try:
@@ -112,16 +112,29 @@ class TrainingLoop:
         total, count = torch.zeros((), device=self.fabric.device), 0
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
-        batches, taken = iter(data.batches), 0
+        batches, taken, learns = iter(data.batches), 0, False
         while group := list(itertools.islice(batches, self.config.accumulate)):
+            learns = learns or any(self._counts(batch) for batch in group)
             loss = self.steps.take(group, number, taken / (data.steps or 1), scale)
             examples = sum(len(batch.labels) for batch in group)
             total.add_(loss, alpha=examples)
             count, taken = count + examples, taken + len(group)
         self.steps.end_epoch()
         self._share_buffers()
+        if not any(self._gather(learns)):
+            raise StakesError(
+                f"expected training labels that count, but in epoch {number} all are ignored, or have the weight 0"
+            )
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
+
+    def _counts(self, batch: Batch) -> bool:
+        """Whether there is something to learn from it."""
+        counted = self._losses.posterior.likelihood.counted(batch.labels)
+        if batch.weights is None:
+            return counted is None or bool(counted.any())
+        weights = by_label(batch.weights, batch.labels.shape)
+        return bool((weights > 0 if counted is None else (weights > 0) & counted).any())
 
     def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
         """Raise if training has diverged, in the loss or in the last step of the epoch; the best weights are kept."""
@@ -248,15 +261,20 @@ class _BatchLoss(nn.Module):
         self.objective = objective
         self.labels = len(examples)
 
-    def forward(self, x: Inputs, labels: Tensor, index: Tensor | None, weights: Tensor | None) -> Tensor:
-        loss = self.objective(self.posterior, x, labels, index=index, weights=weights)
+    def forward(
+        self, x: Inputs, labels: Tensor, index: Tensor | None, weights: Tensor | None, total: int | None = None
+    ) -> Tensor:
+        """The batch's part in a mean over ``total`` labels that count in several batches; None: it is alone."""
+        loss, kl = self.objective(self.posterior, x, labels, index=index, weights=weights), self.posterior.kl()
         counted = self.posterior.likelihood.counted(labels)
-        if counted is None:
+        if counted is None and total is None:
             # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
-            return loss + self.posterior.kl() / (self.labels * labels[0].numel())
+            return loss + kl / (self.labels * labels[0].numel())
         # The mean is over the labels that count; the KL keeps its proportion to their sum, B of N examples.
-        count = counted.sum()
-        return loss + self.posterior.kl() * (len(labels) / self.labels) * (count > 0) / count.clamp_min(1)
+        count = labels.numel() if counted is None else int(counted.sum())
+        whole = count if total is None else total
+        share = len(labels) / self.labels * (whole > 0)  # also of a batch without such labels, beside others
+        return loss * (count / max(1, whole)) + kl * (share / max(1, whole))
 
 
 def _as_weights(x: Inputs, posterior: Posterior) -> Inputs:

@@ -100,14 +100,13 @@ class Steps:
             loss = self._loss(batches[0])
             self._fabric.backward(loss, scale)
             return loss.detach()
-        sizes = [self._count(batch.labels) for batch in batches]
+        labels = sum(self._count(batch.labels) for batch in batches)
         total = torch.zeros((), device=self._fabric.device)
-        for place, (batch, size) in enumerate(zip(batches, sizes, strict=True), 1):
+        for place, batch in enumerate(batches, 1):
             with self._fabric.no_backward_sync(self._forward, enabled=place < len(batches)):
-                loss = self._loss(batch)
-                weight = torch.full_like(loss, size / max(1, sum(sizes)))
-                self._fabric.backward(loss, weight if scale is None else weight * scale)
-            total = total + weight * loss.detach()
+                loss = self._loss(batch, labels)
+                self._fabric.backward(loss, scale)
+            total = total + loss.detach()
         return total
 
     def _count(self, labels: Tensor) -> int:
@@ -115,10 +114,10 @@ class Steps:
         counted = self._likelihood.counted(labels)
         return labels.numel() if counted is None else int(counted.sum())
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: Batch, total: int | None = None) -> Tensor:
         positions, x, labels, weights = self._fabric.to_device(batch)
         try:
-            return self._forward(x, labels, positions, weights)  # type: ignore[no-any-return]
+            return self._forward(x, labels, positions, weights, total)  # type: ignore[no-any-return]
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise

@@ -46,7 +46,11 @@ class Training:
 
     def validates(self, number: int) -> bool:
         """Whether an epoch, counted from 1, is scored on validation; the last one always is."""
-        return number % self.validate_every == 0 or number == self.epochs
+        return self.plans_validation(number) or number == self.epochs
+
+    def plans_validation(self, number: int) -> bool:
+        """Whether an epoch is scored on validation also where more of them follow."""
+        return number % self.validate_every == 0
 
     def factor(self, epoch: float) -> float:
         """The factor of the learning rate in an epoch, counted from 0, or in a part of one."""
@@ -92,6 +96,13 @@ class History:
         best = self._value(self.epochs[self.best - 1]) if self.best else None
         better = best is None or (value is not None and value >= best)
         return replace(self, epochs=(*self.epochs, epoch), best=epoch.number if better else self.best)
+
+    def without_last_score(self) -> "History":
+        """As if the last epoch had not been scored on validation."""
+        history = History(select=self.select)
+        for epoch in (*self.epochs[:-1], replace(self.epochs[-1], utility=None, nll=None)):
+            history = history.with_epoch(epoch)
+        return history
 
     def stalled(self, patience: int | None) -> bool:
         """Whether none of the last ``patience`` epochs is strictly better than all before."""

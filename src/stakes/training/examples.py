@@ -87,17 +87,14 @@ class TensorExamples(Examples):
         count = inputs.count(x)
         if count != len(labels):
             raise StakesError(f"expected a label for each example, but got {count} examples and {len(labels)} labels")
-        if labels.dtype != torch.int64 and not labels.is_floating_point():
-            raise StakesError(
-                f"expected labels as int64 class numbers, or as floating-point amounts, but got {labels.dtype}: "
-                "use labels.long()"
-            )
         if weights is not None and weights.shape not in ((count,), labels.shape):
             raise StakesError(
                 f"expected a weight for each of {count} examples, or for each label, {tuple(labels.shape)}, but got "
                 f"{tuple(weights.shape)}"
             )
-        self.x, self.labels, self.weights = x, labels, weights
+        if weights is not None:
+            inputs.require_weights(weights)
+        self.x, self.labels, self.weights = x, inputs.class_numbers(labels), weights
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from stakes.utility.by_row import FormulaUtility
     from stakes.utility.table import FormulaCells, Table, TableUtility
 
+Given = Literal["cost", "utility"]
 utilities: Registry["Utility"] = Registry("utility")
 
 
@@ -37,6 +39,7 @@ class Utility(ABC):
     best: float = 0.0
     scale: float = 1.0
     per_example: bool = False  # whether each example has its own
+    given: Given = "cost"  # what the user stated, and reads again
     columns: tuple[str, ...] = ()  # of a table, which it depends on: see `for_rows`
 
     # Tables over named outcomes: see `TableUtility` ---------------------------------------------------
@@ -102,7 +105,7 @@ class Utility(ABC):
 
         table, decisions, outcomes = with_names(values, decisions, outcomes)
         best = float(table.max()) if table.size else 0.0
-        return TableUtility(table, decisions, outcomes, unit, best).with_warnings()
+        return TableUtility(table, decisions, outcomes, unit, best, given="utility").with_warnings()
 
     @staticmethod
     def from_csv(path: str | PathLike[str], *, unit: str | None = None) -> "TableUtility | FormulaUtility":
@@ -120,7 +123,7 @@ class Utility(ABC):
             if kind == "cost":
                 return Utility.from_costs(cells, unit=unit)
             if has_formulas(cells):
-                return Utility.from_costs(negated(cells), unit=unit)
+                return replace(Utility.from_costs(negated(cells), unit=unit), given="utility")
             return Utility.from_matrix(cells, unit=unit)
         except StakesError as error:
             raise StakesError(f"{path}: {error}") from None
@@ -131,7 +134,7 @@ class Utility(ABC):
         from stakes.utility.table import TableUtility
 
         table = np.where(np.eye(len(names), dtype=bool), right, wrong)
-        return TableUtility(table, tuple(names), tuple(names), best=max(right, wrong))
+        return TableUtility(table, tuple(names), tuple(names), best=max(right, wrong), given="utility")
 
     @staticmethod
     def for_labels(tables: Sequence["TableUtility"]) -> "TableUtility":
@@ -170,6 +173,10 @@ class Utility(ABC):
         """``(S, B, ...)``: how much more the choice is expected to be worth than its rival, draw by draw."""
         return self.expected_of(outcomes, choice) - self.expected_of(outcomes, rival)
 
+    def least_advantage(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
+        """``(B, ...)``: a lower bound of `advantage`, whatever the outcomes; in the precision of ``like``."""
+        return torch.full_like(choice, -self.span, dtype=like.dtype)
+
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """The logarithm of `expected_of`, which has to be positive: see `bounded`."""
         return self.expected_of(outcomes, choice).log()
@@ -194,6 +201,10 @@ class Utility(ABC):
     def for_rows(self, columns: Mapping[str, ArrayLike], numbers: Sequence[int] | None = None) -> Self:
         """The utility of the rows of a table; itself, if it does not depend on its columns."""
         return self
+
+    def stated(self, utility: Any) -> Any:
+        """A utility (a number or an array) as the user states such amounts: as a cost, or as it is."""
+        return self.cost_of(utility) if self.given == "cost" else utility
 
     def require_examples(self, count: int) -> None:  # noqa: B027 (most have none)
         """Refuse another number of examples than this is a utility of, if examples have one each."""

@@ -1,7 +1,7 @@
 """Costs that depend on the row: a table whose cells are formulas over columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Self, TypeGuard
 
 import numpy as np
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from stakes.errors import StakesError, listing
 from stakes.outcomes import Outcomes
-from stakes.utility.base import Utility, utilities
+from stakes.utility.base import Given, Utility, utilities
 from stakes.utility.formula import Formula, parse_cell
-from stakes.utility.table import FormulaCells, TableUtility, aligned, named_cells
+from stakes.utility.table import FormulaCells, TableUtility, aligned, named_cells, outcome_order
 
 
 @utilities.register("formulas")
@@ -34,6 +34,7 @@ class FormulaUtility(Utility):
     unit: str = ""
     best: float = 0.0
     scale: float = 1.0
+    given: Given = "cost"
     _formulas: tuple[tuple[Formula, ...], ...] = field(init=False, repr=False, compare=False)
 
     per_example = True
@@ -53,7 +54,8 @@ class FormulaUtility(Utility):
         if not self.columns:
             raise StakesError("expected a formula with a column in some cell, but got none: use Utility.from_costs")
         # Names and numbers have to be as those of any table.
-        TableUtility(np.array([[cell.constant for cell in row] for row in formulas]), self.decisions, self.outcomes)
+        constants = np.array([[cell.constant for cell in row] for row in formulas])
+        TableUtility(constants, self.decisions, self.outcomes, given=self.given)
 
     @classmethod
     def from_cells(
@@ -90,12 +92,25 @@ class FormulaUtility(Utility):
                 costs[:, row, column] = values = np.broadcast_to(formula(known), count)
                 self._refuse_infinite(values, f"a finite cost from {formula.text!r},", numbers)
         return TableUtility(
-            self.best - costs / self.scale, self.decisions, self.outcomes, self.unit, self.best, self.scale
+            self.best - costs / self.scale,
+            self.decisions,
+            self.outcomes,
+            self.unit,
+            self.best,
+            self.scale,
+            given=self.given,
         )
+
+    def with_outcomes(self, names: Sequence[str]) -> Self:
+        """The same formulas with the same outcomes in the order of ``names``."""
+        columns = outcome_order(self.outcomes, names)
+        cells = tuple(tuple(row[column] for column in columns) for row in self.cells)
+        return replace(self, cells=cells, outcomes=tuple(names))
 
     def to_dict(self) -> dict[str, Any]:
         names = ("decisions", "outcomes")
         plain = {key: getattr(self, key) for key in ("unit", "best", "scale")}
+        plain |= {"given": self.given} if self.given != "cost" else {}
         cells = [list(row) for row in self.cells]
         return {"kind": "formulas", "cells": cells, **{key: list(getattr(self, key)) for key in names}, **plain}
 

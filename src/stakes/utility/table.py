@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.outcomes import Outcomes
-from stakes.utility.base import Utility, utilities
+from stakes.utility.base import Given, Utility, utilities
 from stakes.utility.checks import refuse_repeats, table_warnings
 from stakes.utility.formula import Formula
 
@@ -41,6 +41,7 @@ class TableUtility(Utility):
     best: float = 0.0
     scale: float = 1.0
     per_label: bool = False
+    given: Given = "cost"
     _tensors: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +68,11 @@ class TableUtility(Utility):
         row, column = _index(decision, self.decisions, "decision"), _index(outcome, self.outcomes, "outcome")
         return self._edited(row, column, value)
 
+    def with_outcomes(self, names: Sequence[str]) -> Self:
+        """The same table with the same outcomes in the order of ``names``."""
+        columns = outcome_order(self.outcomes, names)
+        return replace(self, values=self.values[..., columns], outcomes=tuple(names))
+
     # For deciding and training -----------------------------------------------------------------------
 
     def expected(self, outcomes: Outcomes) -> Tensor:
@@ -85,9 +91,10 @@ class TableUtility(Utility):
         return (probs * self._chosen_rows(self.tensor(probs), choice)).sum(-1)
 
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
-        table = self.tensor(outcomes.weights)
-        gap = self._chosen_rows(table, choice) - self._chosen_rows(table, rival)  # (B, ..., C)
-        return torch.einsum("s...c,...c->s...", outcomes.weights, gap)
+        return torch.einsum("s...c,...c->s...", outcomes.weights, self._gap(choice, rival, outcomes.weights))
+
+    def least_advantage(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
+        return self._gap(choice, rival, like).amin(-1)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """log sum_c u(h, c) p(c), in log space."""
@@ -207,7 +214,15 @@ class TableUtility(Utility):
 
     def warnings(self) -> list[str]:
         """What is probably a mistake in the table, in words; empty for several tables."""
-        return table_warnings(self.values, self.decisions, self.outcomes) if self.values.ndim == 2 else []
+        if self.values.ndim != 2:
+            return []
+        found = table_warnings(self.values, self.decisions, self.outcomes)
+        if (self.costs <= 0).all() and np.ptp(self.costs) > 0:
+            found.append(
+                "all costs are below zero: the sign seems to be flipped; a cost above zero is a loss, and a file of "
+                "gains begins with 'utility'"
+            )
+        return found
 
     # As data and text --------------------------------------------------------------------------------
 
@@ -221,6 +236,7 @@ class TableUtility(Utility):
             "best": self.best,
             "scale": self.scale,
             **({"per_label": True} if self.per_label else {}),
+            **({"given": self.given} if self.given != "cost" else {}),
         }
 
     def __eq__(self, other: object) -> bool:
@@ -252,6 +268,8 @@ class TableUtility(Utility):
             )
         if self.per_label and self.values.ndim != 3:
             raise StakesError(f"expected a table for each label, but got the shape {self.values.shape}")
+        if self.given not in ("cost", "utility"):
+            raise StakesError(f"expected given to be 'cost' or 'utility', but got {self.given!r}")
         if 0 in self.values.shape:
             raise StakesError("expected at least one decision and one outcome, but the table is empty")
         for kind, names in (("decision", self.decisions), ("outcome", self.outcomes)):
@@ -280,6 +298,11 @@ class TableUtility(Utility):
         values = self.values.copy()
         values[..., row, columns] = value
         return replace(self, values=values, best=max(self.best, float(values.max())))
+
+    def _gap(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
+        """``(B, ..., C)``: what the choice is worth more than its rival, for each outcome."""
+        table = self.tensor(like)
+        return self._chosen_rows(table, choice) - self._chosen_rows(table, rival)
 
     def _one_table(self, what: str) -> Self:
         if self.per_example:
@@ -341,6 +364,13 @@ def aligned(cells: Sequence[Sequence[str]], decisions: Sequence[str], outcomes: 
     widths = [max(map(len, column)) for column in zip(*body, strict=True)]
     lines = [[row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in body]
     return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def outcome_order(outcomes: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Where each of ``names`` stands among the outcomes, which have to be the same."""
+    if sorted(outcomes) != sorted(names):
+        raise StakesError(f"expected costs for the outcomes {listing(names)}, but got them for {listing(outcomes)}")
+    return [list(outcomes).index(name) for name in names]
 
 
 def entry_by_label(row: Tensor, numbers: Tensor) -> Tensor:

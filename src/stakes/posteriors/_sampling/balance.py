@@ -29,6 +29,13 @@ def group_size(rates: Iterable[float]) -> int:
     return SMALL_GROUP if all(round(p * SMALL_GROUP, 9).is_integer() for p in rates) else LARGE_GROUP
 
 
+def share_shown(rates: Iterable[float]) -> float:
+    """The least probability that a unit is both dropped and kept in a group: 1 if pG and (1 - p)G are 1 or more."""
+    rates = list(rates)
+    size = group_size(rates)
+    return min([1.0, *(round(min(p, 1 - p) * size, 9) for p in rates if p < 1)])
+
+
 def balanced_masks(p: float, size: int, numbers: Tensor) -> Tensor:
     """The masks of a group of ``size`` draws: bit j is 1 for a unit that draw j keeps.
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from stakes.errors import StakesError
 from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_just, is_plain
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, MaskLayout, prefix
@@ -91,7 +92,13 @@ class StackedLayers:
         for step in (*self._shared, *self._steps):
             if step.mask is not None and step.dropout is not None:
                 layouts[step.mask] = MaskLayout.of(step.dropout, torch.Size([len(x), width]), axis=0)
-            width = step.layer.out_features if isinstance(step.layer, nn.Linear) else width
+            if isinstance(step.layer, nn.Linear):
+                if width != step.layer.in_features:
+                    raise StakesError(
+                        f"expected {step.layer.in_features} numbers for a linear layer of the network, but got {width}"
+                        f": inputs are {tuple(x.shape)}"
+                    )
+                width = step.layer.out_features
             (after if layouts else before).append(width)
         return layouts, Footprint(max(before) * x.element_size(), max(after) * x.element_size())
 

@@ -124,10 +124,10 @@ const Decisions = (() => {
   }
 
   // The table as a file for --costs: quoted where need be; a unit that the file could not state is left out.
-  function costsCsv(costs, decisions, outcomes, unit) {
+  function costsCsv(table, decisions, outcomes, unit, noun) {
     const quoted = (text) => (/[",;\t|\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const corner = unit && !/[[\]()\r\n]/.test(unit) ? `cost [${unit}]` : "cost";
-    const rows = [[corner, ...outcomes], ...costs.map((row, d) => [decisions[d], ...row.map(String)])];
+    const corner = unit && !/[[\]()\r\n]/.test(unit) ? `${noun} [${unit}]` : noun;
+    const rows = [[corner, ...outcomes], ...table.map((row, d) => [decisions[d], ...row.map(String)])];
     return rows.map((row) => row.map(quoted).join(",") + "\n").join("");
   }
 

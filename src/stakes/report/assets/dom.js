@@ -28,11 +28,18 @@ const Dom = (() => {
     return size >= 0.995 ? fine.format(value) : small.format(value);
   }
 
+  // £13.60, 13.60 €, 12 minutes.
+  function withUnit(value, unit, first) {
+    const text = number(Math.abs(value));
+    const minus = value < 0 && text !== "0" ? "-" : "";
+    return minus + (first ? unit + text : unit ? `${text} ${unit}` : text);
+  }
+
   const share = (part, of) => `${of ? ((100 * part) / of).toFixed(1) : "0.0"} %`;
   const are = (count) => (count === 1 ? "is" : "are");
 
   // A line over the columns of pixels, with its axes and a mark at one place. `value` is asked at each column.
-  function chart(box, { from, to, value, most, mark, xLabel, yLabel, description }) {
+  function chart(box, { from, to, value, most, mark, xLabel, yLabel, description, sign = 1 }) {
     const width = Math.max(260, box.clientWidth);
     const [height, right, above, below] = [174, 14, 26, 24];
     const sampled = (count) => Array.from({ length: count + 1 }, (_, place) => from + (place / count) * (to - from));
@@ -50,8 +57,8 @@ const Dom = (() => {
       drawn("line", { x1: left, x2: width - right, y1: y(top), y2: y(top), class: "grid" }),
       drawn("text", { x: left - 8, y: y(bottom) + 4, "text-anchor": "end" }, number(bottom)),
       drawn("text", { x: left - 8, y: y(top) + 4, "text-anchor": "end" }, number(top)),
-      drawn("text", { x: left, y: height - below + 18 }, number(from)),
-      drawn("text", { x: width - right, y: height - below + 18, "text-anchor": "end" }, number(to)),
+      drawn("text", { x: left, y: height - below + 18 }, number(sign * from)),
+      drawn("text", { x: width - right, y: height - below + 18, "text-anchor": "end" }, number(sign * to)),
       drawn("text", { x: 0, y: 11 }, yLabel),
     ];
     const marked = [
@@ -63,5 +70,5 @@ const Dom = (() => {
     box.replaceChildren(shown, element("p", { class: "axis-label", "aria-hidden": "true" }, xLabel));
   }
 
-  return { byId, element, number, share, are, chart };
+  return { byId, element, number, withUnit, share, are, chart };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 const Explorer = (() => {
-  const { byId, element, number, share, are } = Dom;
+  const { byId, element, number, withUnit, are } = Dom;
   const FLIPS_SHOWN = 25;
 
   function unpack(text, Kind) {
@@ -14,15 +14,20 @@ const Explorer = (() => {
     const probs = unpack(data.probs, Float32Array);
     const labels = unpack(data.labels, Int32Array);
     const rows = unpack(data.rows, Int32Array);
-    const { decisions, outcomes, unit } = data;
+    const { decisions, outcomes, unit, noun } = data;
     const [D, C] = [decisions.length, outcomes.length];
-    const amount = (value) => (unit ? `${number(value)} ${unit}` : number(value));
-    const before = Decisions.decide(Decisions.expectedCosts(probs, data.costs), D);
+    const isCost = noun === "cost";
+    const nouns = isCost ? "costs" : "utilities";
+    // All is computed as costs; a utility is shown again as what it is.
+    const sign = isCost ? 1 : -1;
+    const originalCosts = data.stated.map((row) => row.map((value) => sign * value));
+    const amount = (cost) => withUnit(sign * cost, unit, data.unitFirst);
+    const before = Decisions.decide(Decisions.expectedCosts(probs, originalCosts), D);
     const listeners = [];
     const original = {};
     let flipped = [];
     let shown = FLIPS_SHOWN;
-    let costs = data.costs.map((row) => row.slice());
+    let costs = originalCosts.map((row) => row.slice());
 
     // Everything that follows from the costs as they stand.
     function follow() {
@@ -30,18 +35,18 @@ const Explorer = (() => {
       const choice = Decisions.decide(expected, D);
       const claimed = Decisions.claimedCosts(expected, choice);
       const realised = Decisions.realisedCosts(choice, labels, costs);
-      const state = { probs, labels, costs, choice, claimed, realised, amount, decisions, outcomes };
+      const state = { probs, labels, costs, choice, claimed, realised, amount, decisions, outcomes, noun, sign };
       const counts = Decisions.confusion(choice, labels, D, C);
       flipped = Decisions.flips(before, choice, labels, costs);
       shown = FLIPS_SHOWN;
       showTotals(state);
       cells(byId("counts"), counts);
-      cells(byId("money"), Decisions.money(counts, costs));
+      cells(byId("money"), Decisions.money(counts, costs).map((row) => row.map((cost) => sign * cost)));
       showFlips();
-      byId("csv").value = Decisions.costsCsv(costs, decisions, outcomes, unit);
+      byId("csv").value = Decisions.costsCsv(stated(), decisions, outcomes, unit, noun);
       byId("copied").textContent = "";
       const bad = document.querySelectorAll("#costs [aria-invalid]").length;
-      byId("invalid").textContent = bad ? "Where a cost is no number, the last one that was is used." : "";
+      byId("invalid").textContent = bad ? `Where a ${noun} is no number, the last one that was is used.` : "";
       for (const listener of listeners) listener(state);
     }
 
@@ -49,18 +54,34 @@ const Explorer = (() => {
       const cases = labels.length;
       const total = Decisions.sum(realised);
       const kept = Decisions.sum(Decisions.realisedCosts(before, labels, costs));
-      const edited = costs.some((row, d) => row.some((cost, c) => cost !== data.costs[d][c]));
+      const edited = costs.some((row, d) => row.some((cost, c) => cost !== originalCosts[d][c]));
       tile("total", total, edited);
-      tile("per-hundred", (100 * total) / cases, edited);
-      tile("claimed", (100 * Decisions.sum(claimed)) / cases, edited);
+      tile("per-decision", total / cases, edited);
+      tile("claimed", Decisions.sum(claimed) / cases, edited);
       byId("flipped").textContent = `${number(flipped.length)} of ${number(cases)}`;
       const change = flipped.length
-        ? `${number(flipped.length)} of ${number(cases)} cases ${are(flipped.length)} decided differently. At these costs the decisions ` +
-          `cost ${amount(total)}; the decisions taken for the original costs would have cost ${amount(kept)}.`
-        : `All ${number(cases)} cases are decided as before. At these costs that is ${amount(total)}.`;
-      byId("outcome").textContent = edited ? change : "These are the original costs. Change one to see what follows.";
+        ? `${number(flipped.length)} of ${number(cases)} cases ${are(flipped.length)} decided differently. At these ${nouns} the decisions ` +
+          `${isCost ? "cost" : "are worth"} ${amount(total)}; the decisions taken for the original ${nouns} would have ` +
+          `${isCost ? "cost" : "been worth"} ${amount(kept)}.`
+        : `All ${number(cases)} cases are decided as before. At these ${nouns} that is ${amount(total)}.`;
+      byId("outcome").textContent = edited ? change : `These are the original ${nouns}. Change one to see what follows.`;
+      sayOriginal(edited, total / cases);
       byId("reset").disabled = !edited && !document.querySelector("#costs [aria-invalid]");
     }
+
+    // What the page says elsewhere is of the original table, and says so once that has been edited.
+    function sayOriginal(edited, each) {
+      const notes = document.querySelectorAll(".original");
+      const now = `at the edited ones the decisions of this model ${isCost ? "cost" : "are worth"} ${amount(each)} each.`;
+      notes.forEach((note, place) => {
+        note.hidden = !edited;
+        note.textContent = `${nouns[0].toUpperCase()}${nouns.slice(1)} have been edited in the explorer. ` +
+          `This is of the original ones${place ? "." : `; ${now}`}`;
+      });
+    }
+
+    // The table as the user states it.
+    const stated = () => costs.map((row) => row.map((cost) => (cost === 0 ? 0 : sign * cost)));
 
     // A number, and beside it what it was for the original costs, which are the first to be shown.
     function tile(id, value, edited) {
@@ -86,16 +107,17 @@ const Explorer = (() => {
       last[C + 1].textContent = number(Decisions.sum(sums));
     }
 
+    const heads = Array.from(byId("flips").tHead.rows[0].cells, (cell) => cell.textContent);
+
     function showFlips() {
       const body = flipped.slice(0, shown).map(({ index, outcome, from, to, was, now }) =>
         element("tr", {},
-          element("th", { scope: "row" }, String(rows[index])),
-          element("td", { class: "name" }, outcomes[outcome]),
-          element("td", { class: "name" }, decisions[from]),
-          element("td", { class: "name" }, decisions[to]),
-          element("td", {}, number(was)),
-          element("td", {}, number(now)),
-          element("td", {}, (now > was ? "+" : "") + number(now - was))));
+          element("th", { scope: "row" }, data.ids ? data.ids[index] : String(rows[index])),
+          ...[outcomes[outcome], decisions[from], decisions[to]].map((text, place) =>
+            element("td", { class: "name", "data-label": heads[place + 1] }, text)),
+          element("td", { "data-label": heads[4] }, number(sign * was)),
+          element("td", { "data-label": heads[5] }, number(sign * now)),
+          element("td", { "data-label": heads[6] }, (sign * (now - was) > 0 ? "+" : "") + number(sign * (now - was)))));
       byId("flips").tBodies[0].replaceChildren(...body);
       byId("flips-box").hidden = !flipped.length;
       byId("no-flips").hidden = flipped.length > 0;
@@ -109,13 +131,13 @@ const Explorer = (() => {
 
     function set(d, c, value) {
       costs[d][c] = value;
-      inputs[d][c].value = String(value);
+      inputs[d][c].value = String(value === 0 ? 0 : sign * value);
       inputs[d][c].removeAttribute("aria-invalid");
       mark(d, c);
     }
 
     function mark(d, c) {
-      inputs[d][c].classList.toggle("edited", costs[d][c] !== data.costs[d][c]);
+      inputs[d][c].classList.toggle("edited", costs[d][c] !== originalCosts[d][c]);
     }
 
     function edited(d, c) {
@@ -123,7 +145,7 @@ const Explorer = (() => {
       const valid = Number.isFinite(value);
       if (valid) {
         inputs[d][c].removeAttribute("aria-invalid");
-        costs[d][c] = value;
+        costs[d][c] = sign * value;
         mark(d, c);
       } else inputs[d][c].setAttribute("aria-invalid", "true");
       follow();
@@ -133,7 +155,7 @@ const Explorer = (() => {
     const focusOn = (id) => byId(id).closest(".scroll").focus({ preventScroll: true });
 
     function reset() {
-      data.costs.forEach((row, d) => row.forEach((cost, c) => set(d, c, cost)));
+      originalCosts.forEach((row, d) => row.forEach((cost, c) => set(d, c, cost)));
       follow();
       focusOn("costs");
     }

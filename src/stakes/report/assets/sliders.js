@@ -71,17 +71,17 @@ const Sliders = (() => {
       const others = choice.reduce((count, chosen, i) => count + (chosen !== state.choice[i]), 0);
       byId("vary-now").textContent =
         `At ${state.amount(at)}, ${number(others)} of ${number(choice.length)} cases ${are(others)} decided differently, ` +
-        `${state.decisions[d]} is decided in ${number(taken)}, and the total cost is ${state.amount(total)}.`;
+        `${state.decisions[d]} is decided in ${number(taken)}, and the total ${state.noun} is ${state.amount(total)}.`;
       chart(byId("vary-chart"), {
         from: Math.min(0, entered), to: Math.max(0, entered), value: changed, mark: at,
-        most: Math.max(changed(0), 1), xLabel: `cost of ${state.decisions[d]}, when it is ${state.outcomes[c]}`,
+        most: Math.max(changed(0), 1), sign: state.sign, xLabel: `${state.noun} of ${state.decisions[d]}, when it is ${state.outcomes[c]}`,
         yLabel: "cases decided differently", description: byId("vary-says").textContent,
       });
     }
 
     // The break-even points between 0 and the entered value, in words.
     function said(entered) {
-      if (entered === 0) return "This cost is 0. Enter another above to see its break-even points.";
+      if (entered === 0) return `This ${state.noun} is 0. Enter another above to see its break-even points.`;
       if (!turns.length) return `No decision changes between 0 and ${state.amount(entered)}.`;
       const [farthest, nearest] = [turns[0], turns.at(-1)].map((size) => Math.sign(entered) * size);
       const last = turns.length > 1 ? `, and the last one does at ${state.amount(farthest)}` : "";
@@ -164,8 +164,11 @@ const Sliders = (() => {
 (() => {
   const explorer = Explorer.start(JSON.parse(Dom.byId("data").textContent));
   Dom.byId("explorer-body").hidden = false;
-  Dom.byId("second-body").hidden = false;
-  const redraw = [Sliders.breakEven(explorer), Sliders.secondOpinion(explorer)];
+  const redraw = [Sliders.breakEven(explorer)];
+  if (Dom.byId("second-body")) {
+    Dom.byId("second-body").hidden = false;
+    redraw.push(Sliders.secondOpinion(explorer));
+  }
   explorer.follow();
   let width = window.innerWidth;
   window.addEventListener("resize", () => {

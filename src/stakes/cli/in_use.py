@@ -1,0 +1,120 @@
+"""``stakes decide`` and ``stakes evaluate``: a model in use."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from stakes.decisions import SETTLE
+
+DECIDE_EXAMPLE = "Example: stakes decide run new_patients.csv --out decisions.csv --id patient_id"
+EVALUATE_EXAMPLE = "Example: stakes evaluate run outcomes.csv --decisions decisions.csv --id patient_id"
+
+
+def decide(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to decide about: CSV or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File to write (or replace): its name ends in .csv or .parquet.")],
+    id_column: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="A column of DATA that names the rows: comes first.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Other costs to decide by: the same outcomes, and any decisions."),
+    ] = None,
+    on_unusual: Annotated[
+        str,
+        typer.Option(
+            metavar="note|refer|stop",
+            help="Rows unlike those of training: note them in the column unusual; refer them, by the decision of "
+            "--refer; or stop, and write nothing.",
+        ),
+    ] = "note",
+    refer: Annotated[
+        str | None, typer.Option(metavar="DECISION", help="The decision for unusual rows, with --on-unusual refer.")
+    ] = None,
+    why: Annotated[
+        int, typer.Option(metavar="N", help="Add the N columns of DATA that moved each decision most.", min=0)
+    ] = 0,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="CONFIDENCE",
+            help="A row takes no more draws once its decision is this sure to be that of endless draws; 1: all draws.",
+        ),
+    ] = SETTLE,
+) -> None:
+    """Take the best decision for every row of a table, of any length.
+
+    Writes the rows in order, with the columns decision, expected_cost, runner_up (the second-best decision), margin (to
+    it), cost_DECISION for every decision, settled (whether more draws would not change it), p_OUTCOME for every
+    outcome, and unusual (what is unlike the rows of training). Where utilities were given, they stand in place of
+    costs. With --why, why_1 is such as "age +3.2": so much the row's age adds to the margin, against the ages of
+    training rows. A summary with drift goes to stderr and to NAME.summary.json. DATA needs no target column, but those
+    that costs depend on.
+    """
+    from stakes.cli.terminal import progress_bars
+    from stakes.tables.decide import decide_table
+    from stakes.tables.decider import Decider, OnUnusual
+    from stakes.tables.task import split
+
+    columns = dict.fromkeys([*([id_column] if id_column else []), *split(*(keep or []))])
+    decider = Decider(model, settle, costs=costs, on_unusual=cast(OnUnusual, on_unusual), refer=refer, why=why)
+    with progress_bars("{task.completed} rows decided") as progress:
+        on_rows = partial(progress.advance, progress.add_task("", total=None))
+        decided = decide_table(decider, data, out, keep=list(columns), on_rows=on_rows)
+    typer.echo(f"{out}: {decided.rows} decisions. {' '.join(decided.sentences())}", err=True)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The --out of `stakes fit`.")],
+    labelled: Annotated[
+        Path, typer.Argument(metavar="LABELLED", help="Rows whose outcomes are known by now: CSV or .parquet.")
+    ],
+    decisions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Decisions taken earlier, as `stakes decide --id` writes them; they are not taken again.",
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="The column that names the rows in FILE and LABELLED.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The column of LABELLED with the outcome.", show_default="that of RUN")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Names for its values: 0=repaid,1=defaulted.", show_default="those of RUN"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report.", show_default="RUN/evaluation-1, and so on")
+    ] = None,
+) -> None:
+    """Once outcomes are known: what the decisions cost, and whether the model is still good.
+
+    Compares that with what the model claimed, with deciding the same for everybody, and with the last test; says
+    whether rows, probabilities or costs have drifted, and whether retraining is due. Writes evaluation.html and
+    evaluation.json.
+    """
+    from stakes.report.evaluation import sentences, write_evaluation
+    from stakes.tables.evaluate import evaluate_run
+    from stakes.tables.task import renames
+
+    evaluation = evaluate_run(
+        run,
+        labelled,
+        decisions=decisions,
+        id_column=id_column,
+        target=target,
+        renames=None if labels is None else renames(labels),
+    )
+    folder = write_evaluation(evaluation, run, out)
+    for sentence in sentences(evaluation):
+        typer.echo(sentence)
+    typer.echo(f"{folder / 'evaluation.html'}: the report, one file to open in a browser or to mail", err=True)

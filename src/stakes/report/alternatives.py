@@ -1,0 +1,72 @@
+"""Every model under every rule, side by side."""
+
+from typing import Any
+
+from stakes.evaluation.comparison import Comparison
+from stakes.report.amounts import Amounts
+from stakes.report.headline import contrast
+from stakes.report.words import verdict
+from stakes.tables.run import Run
+from stakes.utility import Utility
+
+FINDINGS = {
+    "more": "better, beyond chance",
+    "less": "worse, beyond chance",
+    "unclear": "cannot be told apart",
+    "same": "the same",
+    "untold": "too few cases to tell",
+}
+ABOUT = {
+    "standard": "is a neural network that learns as if all mistakes were alike",
+    "weighted": "gives outcomes that are costly to miss more weight",
+    "calibrated": "is a neural network that learns for the decisions themselves, if that pays",
+    "noise": "allows for wrong labels",
+    "noise+calibrated": "allows for wrong labels, and learns for the decisions",
+    "boosting": "is scikit-learn's gradient boosting of decision trees",
+    "forest": "is scikit-learn's random forest",
+    "logistic": "is logistic regression",
+    "constant": "decides alike for everybody: what can be had without a model",
+    "blend": "weighs the others by rows that they did not train on",
+}
+
+
+def alternatives(run: Run) -> dict[str, Any]:
+    """Rows with levels and gains over the reference, as text and on common scales."""
+    amounts, comparison = Amounts.of(run.utility), run.comparison
+    rows = []
+    for row in comparison.rows:
+        if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
+            continue
+        shown: dict[str, Any] = {"row": row, "rule": amounts.rule_names[row.rule], "level": amounts.level(row.utility)}
+        shown["against"] = shown["said"] = None
+        if row.difference is not None:
+            shown["against"] = contrast(run, (row.model, row.rule), (comparison.reference, "optimal"))
+            shown["said"] = FINDINGS[shown["against"].finding]
+        rows.append(shown)
+    levels, gains = [each["level"] for each in rows], [each["against"].gain for each in rows if each["against"]]
+    return {
+        "rows": rows,
+        "level_scale": (min(level.low for level in levels), max(level.high for level in levels)),
+        "gain_scale": (min([0.0, *(gain.low for gain in gains)]), max([0.0, *(gain.high for gain in gains)])),
+        "reference": "one decision for everybody" if comparison.reference == "constant" else comparison.reference,
+        "about": {model: ABOUT[model] for model in comparison.models if model in ABOUT},
+        "because": chosen_because(comparison, run.utility),
+    }
+
+
+def chosen_because(comparison: Comparison, utility: Utility) -> str:
+    """Why a model was chosen, and how sure that is."""
+    choice, amounts = comparison.choice, Amounts.of(utility)
+    if choice.lead is None or choice.rival is None:
+        return f"{choice.why}."
+    gain = amounts.gain(choice.lead)
+    sure = {
+        "more": "beyond chance",
+        "less": "beyond chance: a loss, which the choice does not go by",
+        "unclear": "not beyond chance",
+        "same": "the same",
+    }[verdict(choice.lead)]
+    return (
+        f"{choice.why}. On these rows its decisions {amounts.verb} {amounts.difference(gain)} each than those of "
+        f"{choice.rival} (95 % interval {amounts.range(gain)}), {sure}. The test rows had no part in the choice."
+    )

@@ -1,0 +1,51 @@
+"""What a reader has to know before relying on a report, in sentences; none where there is nothing."""
+
+from stakes.report.amounts import Amounts
+from stakes.report.cases import FEW_CASES, at_stake, at_stake_at_most, counted, outcome_counts
+from stakes.report.words import verdict
+from stakes.tables.run import Run
+
+FEW_ROWS = 50  # test rows
+COSTLY = 0.1  # an outcome is costly if its cases make up this share of all that is at stake
+
+
+def caveats(run: Run) -> list[str]:
+    return [*_few_rows(run), *_few_cases(run), *_close_choice(run), *(run.data.notices if run.data else ())]
+
+
+def _few_rows(run: Run) -> list[str]:
+    count = len(run.labels)
+    if count >= FEW_ROWS:
+        return []
+    rows = "one test row" if count == 1 else f"{count} test rows"
+    return [f"All of this rests on {rows}: another {'one' if count == 1 else count} may say something else."]
+
+
+def _few_cases(run: Run) -> list[str]:
+    counts = outcome_counts(run)
+    everything = float(counts @ at_stake(run)) or 1.0
+    found = [
+        counted(name, count)
+        for name, count, most in zip(run.utility.outcomes, counts.tolist(), at_stake_at_most(run), strict=True)
+        if count < FEW_CASES and most >= COSTLY * everything
+    ]
+    if not found:
+        return []
+    noun = Amounts.of(run.utility).noun
+    return [
+        f"{', '.join(found)} among {len(run.labels):,} test rows: what is said of the {noun} of mistakes about them is "
+        "uncertain, more than the intervals show."
+    ]
+
+
+def _close_choice(run: Run) -> list[str]:
+    choice, amounts = run.comparison.choice, Amounts.of(run.utility)
+    if choice.lead is None or choice.rival is None or verdict(choice.lead) == "more":
+        return []
+    if verdict(choice.lead) == "same":
+        return [f"{choice.model} and {choice.rival} decided alike on the rows that the choice was made by."]
+    gain = amounts.gain(choice.lead)
+    return [
+        f"{choice.model} was chosen over {choice.rival} by a hair: on the rows that the choice was made by, its "
+        f"decisions {amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)})."
+    ]

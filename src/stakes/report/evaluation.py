@@ -1,0 +1,148 @@
+"""What `stakes evaluate` found: in sentences, and as a page."""
+
+from pathlib import Path
+from typing import Any
+
+from stakes._io.files import write_json, write_text
+from stakes.errors import StakesError, listing
+from stakes.evaluation.metrics import Interval
+from stakes.report.amounts import Amounts
+from stakes.report.charts import reliability_chart
+from stakes.report.page import render
+from stakes.report.words import verdict
+from stakes.tables.evaluate import FEW_ROWS, Evaluation, Reason
+
+SHOWN_COLUMNS = 12  # of those that drifted most
+FEW_CASES = 20  # of an outcome: intervals of costs that it carries are too narrow
+
+_VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would have been worth")}
+
+
+def sentences(evaluation: Evaluation) -> list[str]:
+    """All that matters, the question of retraining last."""
+    parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
+    if evaluation.drift is not None:
+        parts += evaluation.drift.sentences()
+    else:
+        parts.append(
+            "Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."
+        )
+    return [*parts, retraining(evaluation)]
+
+
+def retraining(evaluation: Evaluation) -> str:
+    """Whether it is due, and why."""
+    dearer = "cost more" if evaluation.utility.given == "cost" else "are worth less"
+    off = listing([each.name for each in evaluation.outcomes if each.off])
+    said: dict[Reason, str] = {
+        "last test": f"the decisions {dearer} than in the last test",
+        "claim": f"the decisions {dearer} than the model claims",
+        "constant": "deciding the same for everybody would have been better",
+        "outcomes": f"the model is wrong about how often {off} happens",
+        "shifted": "the rows are no longer distributed like the training rows",
+        "unusual": "many rows are unlike any training row",
+    }
+    reasons = ", and ".join(said[reason] for reason in evaluation.reasons)
+    return {
+        "yes": f"Retraining is due: {reasons}, beyond chance.",
+        "watch": f"Retraining may be due soon: {reasons}; the decisions are not worse for it so far.",
+        "no": "Retraining is not due: nothing is worse beyond chance.",
+        "unknown": f"{evaluation.rows} rows cannot tell whether retraining is due: wait for at least {FEW_ROWS}.",
+    }[evaluation.due]
+
+
+def write_evaluation(evaluation: Evaluation, run: Path, out: Path | None = None) -> Path:
+    """Write evaluation.json and evaluation.html into a folder, by default a new one of the run; returns the folder."""
+    if out is None:
+        number = 1
+        while (run / f"evaluation-{number}").exists():
+            number += 1
+        out = run / f"evaluation-{number}"
+    if out.exists() and not out.is_dir():
+        raise StakesError(f"{out}: expected a folder for the report, but it is a file")
+    words = sentences(evaluation)
+    write_json(out / "evaluation.json", {**evaluation.to_dict(), "in_words": words})
+    write_text(out / "evaluation.html", render("evaluation.html", **_page(evaluation, words)))
+    return out
+
+
+# Private -------------------------------------------------------------------------------------------
+
+
+def _amount(worth: Interval, evaluation: Evaluation) -> str:
+    amounts = Amounts.of(evaluation.utility)
+    return amounts.interval(amounts.level(worth))
+
+
+def _difference(difference: Interval, evaluation: Evaluation) -> str:
+    """Of mean utilities, in words; above 0 is better."""
+    amounts = Amounts.of(evaluation.utility)
+    gain = amounts.gain(difference)
+    if verdict(gain) == "same":
+        return "the same"
+    chance = "not beyond chance" if verdict(gain) == "unclear" else "beyond chance"
+    return f"{amounts.difference(gain)} (95 % interval {amounts.range(gain)}), {chance}"
+
+
+def _realised(evaluation: Evaluation) -> str:
+    did, _ = _VERB[evaluation.utility.given]
+    amounts = Amounts.of(evaluation.utility)
+    level = amounts.level(evaluation.worth)
+    amount = f"{amounts.mean(level)} each (95 % interval {amounts.ends(level)})"
+    lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
+    cases = zip(evaluation.utility.outcomes, evaluation.counts.sum(0), strict=True)
+    few = ", ".join(f"{name} {count}" for name, count in cases if count < FEW_CASES)
+    return (
+        f"{evaluation.rows:,} decisions {did} {amount}.{lost and f' Left out: {lost}.'}"
+        f"{few and f' Some outcomes have few cases ({few}): what is said to be beyond chance may not be.'}"
+    )
+
+
+def _without_model(evaluation: Evaluation) -> str:
+    did, would = _VERB[evaluation.utility.given]
+    amount = _amount(evaluation.constant_worth, evaluation)
+    gain = _difference(evaluation.against_constant, evaluation)
+    return f"Deciding the same for everybody ({evaluation.constant}) {would} {amount}: the decisions {did} {gain}."
+
+
+def _before(evaluation: Evaluation) -> str:
+    did, _ = _VERB[evaluation.utility.given]
+    amount, change = _amount(evaluation.last_worth, evaluation), _difference(evaluation.against_last, evaluation)
+    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {did} {amount}: now {change}."
+
+
+def _claims(evaluation: Evaluation) -> str:
+    if evaluation.claimed is None or evaluation.against_claim is None or evaluation.reliability is None:
+        return "What the model claimed is not known: the decisions came without probabilities."
+    did, _ = _VERB[evaluation.utility.given]
+    amounts = Amounts.of(evaluation.utility)
+    claimed = amounts.plain(amounts.value(evaluation.claimed))
+    ece, before = evaluation.reliability.ece, evaluation.last_reliability.ece
+    return (
+        f"The model claimed {claimed}: the decisions {did} {_difference(evaluation.against_claim, evaluation)}. Its "
+        f"calibration error is {ece:.3f}, and was {before:.3f} in the last test."
+    )
+
+
+def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
+    given, shown = evaluation.utility.given, Amounts.of(evaluation.utility)
+    amounts = {
+        "the decisions": _amount(evaluation.worth, evaluation),
+        f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
+        "the last test": _amount(evaluation.last_worth, evaluation),
+    }
+    if evaluation.claimed is not None:
+        amounts["as the model claimed"] = shown.plain(shown.value(evaluation.claimed))
+    curves = {f"the last test ({evaluation.last_reliability.ece:.3f})": evaluation.last_reliability}
+    if evaluation.reliability is not None:
+        curves = {f"now ({evaluation.reliability.ece:.3f})": evaluation.reliability} | curves
+    drift = evaluation.drift
+    return {
+        "title": f"What decisions about {evaluation.target} came to",
+        "evaluation": evaluation,
+        "sentences": words,
+        "quantity": f"{given} of a decision",
+        "amounts": amounts,
+        "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
+        "chart": reliability_chart(curves, next(iter(curves))),
+    }

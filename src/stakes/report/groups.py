@@ -1,0 +1,73 @@
+"""What decisions cost in parts of the test rows, by a column of the user's choice."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stakes.evaluation.comparison import select
+from stakes.evaluation.metrics import Interval, bootstrap, paired_difference
+from stakes.report.amounts import Amounts
+from stakes.report.cases import FEW_CASES
+from stakes.tables.run import Run
+
+MOST_GROUPS = 12
+_QUARTERS = 4
+
+
+def subgroups(run: Run) -> dict[str, Any] | None:
+    """Rows, cost and gain over the reference in each group; None if no column was named."""
+    if run.by is None:
+        return None
+    amounts, comparison, seed = Amounts.of(run.utility), run.comparison, run.settings["seed"]
+    ours, theirs = (
+        np.stack([item.utilities for item in select(run.scored, model, "optimal")])
+        for model in (comparison.chosen, comparison.reference)
+    )
+    rows: list[dict[str, Any]] = []
+    for name, members in grouped(run.by).items():
+        level = amounts.level(bootstrap(ours[:, members], seed=seed))
+        gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed))
+        few = int(members.sum()) < FEW_CASES
+        rows.append({"name": name, "rows": int(members.sum()), "few": few, "level": level, "gain": gain})
+    scale = min(row["level"].low for row in rows), max(row["level"].high for row in rows)
+    return {"column": run.settings["by"], "rows": rows, "scale": scale, "said": _said(rows, amounts)}
+
+
+def grouped(values: tuple[str, ...]) -> dict[str, NDArray[np.bool_]]:
+    """Which rows are in each group: of equal values; of many numbers, quarters; of many others, the rest together."""
+    texts = np.array([value or "missing" for value in values])
+    names, counts = np.unique(texts, return_counts=True)
+    if len(names) <= MOST_GROUPS:
+        return {str(name): texts == name for name in names[np.argsort(-counts, kind="stable")]}
+    try:
+        numbers = np.array([float(value) if value else np.nan for value in values])
+    except ValueError:
+        largest = names[np.argsort(-counts, kind="stable")][: MOST_GROUPS - 1]
+        groups = {str(name): texts == name for name in largest}
+        return groups | {f"{len(names) - len(largest):,} others": ~np.isin(texts, largest)}
+    edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _QUARTERS + 1)))
+    part = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
+    known = ~np.isnan(numbers)
+    groups = {}
+    for index in range(len(edges) - 1):
+        members = known & (part == index)
+        if members.any():
+            groups[f"{numbers[members].min():g} to {numbers[members].max():g}"] = members
+    return groups | ({} if known.all() else {"missing": ~known})
+
+
+def _said(rows: list[dict[str, Any]], amounts: Amounts) -> str:
+    """Whether any group does clearly worse without the model than with it, in words."""
+    enough = [row for row in rows if not row["few"]]
+    worse = [row["name"] for row in enough if row["gain"].high < 0]
+    if worse:
+        return f"In {', '.join(worse)} the model does worse than its alternative, beyond chance."
+    if not enough:
+        return f"No group has {FEW_CASES} test rows or more: nothing can be told of them."
+    ends: tuple[Interval, Interval] = (
+        min((row["level"] for row in enough), key=lambda level: level.mean),
+        max((row["level"] for row in enough), key=lambda level: level.mean),
+    )
+    low, high = (amounts.mean(level) for level in ends)
+    return f"The {amounts.noun} per decision goes from {low} to {high}, in groups of {FEW_CASES} test rows or more."

@@ -1,0 +1,183 @@
+"""The answer in sentences: what deciding with the chosen model comes to, against what could be done without one."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from stakes.decisions import Rule
+from stakes.evaluation.comparison import advantage, select
+from stakes.evaluation.metrics import Interval
+from stakes.report.amounts import Amounts
+from stakes.report.cases import FEW_CASES, at_stake_at_most, counted, outcome_counts
+from stakes.report.words import Verdict, verdict
+from stakes.tables.run import Run
+
+WITHOUT_MODEL = "deciding the same for everybody"
+
+Finding = Verdict | Literal["untold"]  # untold: the interval excludes 0, but rests on too few cases of an outcome
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The decisions of one model and rule against those of another, on the same test rows."""
+
+    gain: Interval  # in the unit of the amounts; above 0 is better
+    finding: Finding
+    few: tuple[tuple[str, int], ...]  # outcomes with few cases that could turn it, and how many there are
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Sentences; each can stand alone."""
+
+    finding: Finding
+    sentence: str
+    judgement: str
+    others: tuple[str, ...]  # against highest probability, and what was expected
+
+    @property
+    def text(self) -> str:
+        return " ".join([self.sentence, self.judgement, *self.others])
+
+
+def headline(run: Run) -> Headline:
+    amounts, comparison = Amounts.of(run.utility), run.comparison
+    own = comparison.row(comparison.chosen, "optimal")
+    if comparison.chosen == "constant":
+        return _without_model(run, amounts)
+    against = contrast(run, (own.model, "optimal"), (comparison.reference, "optimal"))
+    level, rival = amounts.level(own.utility), _rival(run)
+    cost = amounts.mean(level)
+    does = "costs" if amounts.costs else "is worth"
+    if against.finding == "same":
+        sentence = f"Deciding with this model {does} {cost} per decision, exactly as {rival}."
+    elif against.finding in ("more", "untold") and against.gain.mean > 0:
+        sentence = f"Deciding with this model {does} {cost} per decision, {_than(against.gain, rival, amounts)}."
+    else:
+        shown = "cannot be shown to be" if against.gain.mean > 0 else "is not"
+        other = WITHOUT_MODEL if comparison.reference == "constant" else rival
+        sentence = (
+            f"This model {shown} worth more than {other}: its decisions {amounts.verb} {cost} each, "
+            f"{_than(against.gain, rival, amounts)}."
+        )
+    others = (_against_probability(run, own.model, amounts), claimed_sentence(run))
+    return Headline(against.finding, sentence, judgement(against, len(run.labels)), others)
+
+
+def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Contrast:
+    known = run.comparison.row(*ours).difference if theirs == (run.comparison.reference, "optimal") else None
+    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"])
+    gain = Amounts.of(run.utility).gain(difference)
+    finding: Finding = verdict(gain)
+    few = () if finding == "same" else _few_that_could_turn(run, difference.mean)
+    return Contrast(gain, "untold" if few and finding in ("more", "less") else finding, few)
+
+
+def judgement(against: Contrast, rows: int) -> str:
+    """Whether a difference is more than chance, in a sentence."""
+    few = ", ".join(counted(name, count) for name, count in against.few)
+    return {
+        "more": f"That is beyond chance, on {rows:,} test rows.",
+        "less": f"That is beyond chance, and it is a loss, on {rows:,} test rows.",
+        "unclear": f"The interval includes no difference: {rows:,} test rows cannot tell the two apart.",
+        "same": f"On these {rows:,} test rows the two came to the same.",
+        "untold": f"Whether that is more than chance cannot be told: there are only {few} among {rows:,} test rows, "
+        "and a few more or less would change it.",
+    }[against.finding]
+
+
+def decision_for_everybody(run: Run) -> str | None:
+    """What the constant decides, if that is one decision for all test rows."""
+    scored = select(run.scored, "constant", "optimal")
+    chosen = {int(choice) for item in scored for choice in np.unique(item.choice.numpy())}
+    return run.utility.decisions[chosen.pop()] if len(chosen) == 1 else None
+
+
+def claimed_sentence(run: Run) -> str:
+    """What the chosen model expected of its decisions, and what they came to."""
+    amounts, row = Amounts.of(run.utility), run.comparison.row(run.comparison.chosen, "optimal")
+    scored = select(run.scored, row.model, "optimal")
+    claimed = amounts.value(float(np.mean([item.scores["claimed_utility"] for item in scored])))
+    level = amounts.level(row.utility)
+    digits = amounts.digits(level)
+    expected, came = amounts.text(claimed, digits), amounts.text(level.mean, digits)
+    did = "they cost" if amounts.costs else "they were worth"
+    sentence = f"The model expected its decisions to {'cost' if amounts.costs else 'be worth'} {expected}; {did} {came}"
+    if level.low <= claimed <= level.high:
+        return f"{sentence}, which is within chance."
+    return f"{sentence}, which is beyond chance: do not rely on what it expects."
+
+
+# Private -------------------------------------------------------------------------------------------
+
+
+def _than(gain: Interval, other: str, amounts: Amounts) -> str:
+    if gain.mean == 0:
+        return f"as much as {other} (95 % interval {amounts.range(gain)})"
+    return f"{amounts.difference(gain)} than {other} (95 % interval {amounts.range(gain)})"
+
+
+def _rival(run: Run) -> str:
+    if run.comparison.reference != "constant":
+        return f"deciding with the {run.comparison.reference} model"
+    decision = decision_for_everybody(run)
+    return "the best decision without a model" if decision is None else f"deciding “{decision}” for everybody"
+
+
+def _against_probability(run: Run, model: str, amounts: Amounts) -> str:
+    against = contrast(run, (model, "optimal"), (model, "argmax"))
+    if against.finding == "same":
+        return f"Against {amounts.rule_names['argmax']}, with the same model: the same on every test row."
+    sure = {
+        "more": "beyond chance",
+        "less": "beyond chance",
+        "unclear": "not beyond chance",
+        "untold": "but too few cases of an outcome to tell whether that is chance",
+    }[against.finding]
+    gain = against.gain
+    return (
+        f"Against {amounts.rule_names['argmax']}, with the same model: {amounts.difference(gain)} per decision "
+        f"(95 % interval {amounts.range(gain)}), {sure}."
+    )
+
+
+def _without_model(run: Run, amounts: Amounts) -> Headline:
+    """No model was chosen: what deciding alike comes to, and what the best of the models would have."""
+    row = run.comparison.row("constant", "optimal")
+    decision = decision_for_everybody(run)
+    level = amounts.level(row.utility)
+    does = "costs" if amounts.costs else "is worth"
+    what = (
+        "the best decision without a model is taken" if decision is None else f"“{decision}” is decided for everybody"
+    )
+    sentence = (
+        f"No model is worth more than {WITHOUT_MODEL}, so {what}: that {does} {amounts.mean(level)} per decision "
+        f"(95 % interval {amounts.ends(level)})."
+    )
+    if row.rival is None:
+        return Headline("same", sentence, "No other model was compared.", ())
+    against = contrast(run, (row.rival, "optimal"), ("constant", "optimal"))
+    model = f"On the test rows the best of the models, {row.rival}, "
+    if against.finding == "same":
+        return Headline("unclear", sentence, f"{model}decided just so.", ())
+    came = "cost" if amounts.costs else "was worth"
+    told = {
+        "more": "beyond chance: the choice, which was made on other rows, may have been wrong",
+        "less": "beyond chance",
+        "unclear": "not beyond chance",
+        "untold": "but too few cases of an outcome to tell whether that is chance",
+    }[against.finding]
+    return Headline(
+        "unclear",
+        sentence,
+        f"{model}{came} {amounts.difference(against.gain)} (95 % interval {amounts.range(against.gain)}), {told}.",
+        (),
+    )
+
+
+def _few_that_could_turn(run: Run, mean: float) -> tuple[tuple[str, int], ...]:
+    """Outcomes with few cases, which could make up for the whole difference had they been decided otherwise."""
+    counts, at_most = outcome_counts(run), at_stake_at_most(run)
+    few = (counts < FEW_CASES) & (at_most >= abs(mean) * len(run.labels))
+    return tuple((run.utility.outcomes[c], int(counts[c])) for c in np.flatnonzero(few))

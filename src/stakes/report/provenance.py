@@ -1,0 +1,48 @@
+"""How a run was made: its data and settings, and the command that makes it again."""
+
+import json
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from stakes.report.words import divided
+from stakes.tables.run import Run
+from stakes.tables.task import command
+
+_DIGEST = 12  # characters of a file's hash that are shown; all of it stands in the settings
+
+
+def provenance(run: Run) -> dict[str, Any]:
+    """How a run was made: data, splits, seeds, versions, and the command that makes it again."""
+    settings, rows = run.settings, run.rows
+    copies = f"; {run.repeated:,} repeat another row, and stayed on its side of the split" if run.repeated else ""
+    seed, seeds = settings["seed"], settings["seeds"]
+    recipe, training = settings["recipe"], settings["recipe"]["training"]
+    facts = {
+        "Data": f"{_file(settings, 'data')}, target {settings['target']}{copies}",
+        "Costs": _file(settings, "costs"),
+        "Splits": divided(rows) + (f": {_file(settings, 'test')}" if rows["tested"] == "file" else ""),
+        "Columns": f"{run.features} features"
+        + (f", without {', '.join(settings['drop'])}" if settings["drop"] else ""),
+        "Models": f"{', '.join(run.comparison.models)}; networks are {_network(recipe)}",
+        "Training": f"at most {training['epochs']} epochs, learning rate {training['learning_rate']:g}, "
+        "the same for every model",
+        "Seeds": f"{seed} to {seed + seeds - 1}" if seeds > 1 else str(seed),
+        "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
+    }
+    return {"facts": facts, "command": command(settings), "settings": settings_text(settings)}
+
+
+def _network(recipe: Mapping[str, Any]) -> str:
+    if recipe["network"] == "tabm":
+        return "TabMs, whose members are their draws"
+    layers = ", ".join(map(str, recipe["hidden"])) or "none"
+    return f"MLPs, {recipe['posterior']['family']} posterior, hidden layers {layers}, {recipe['samples']} draws each"
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, indent=2, ensure_ascii=False)
+
+
+def _file(settings: Mapping[str, Any], key: str) -> str:
+    return f"{PurePath(settings[key]).name} (SHA-256 {settings[f'{key}_sha256'][:_DIGEST]}…)"

@@ -1,0 +1,209 @@
+"""Decisions for data frames by a saved model: what to do, how clear that is, and which rows are unlike any before."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from stakes.decisions import SETTLE, Decisions
+from stakes.errors import StakesError, listing
+from stakes.saved_model import SavedModel
+from stakes.tables.profile import View
+from stakes.tables.values import row_number, utility_of_rows
+from stakes.tables.why import Explainer, top_columns
+from stakes.utility import FormulaUtility, TableUtility, Utility
+
+PIECE_ROWS = 4096  # decided at once
+DIGITS = 6  # of probabilities after the point; of amounts after the first of the largest one
+ERRORS_WITHIN = 2  # a margin within so many Monte-Carlo standard errors is not settled by the draws
+NAMED_ROWS = 3  # unusual rows that a refusal names
+OnUnusual = Literal["note", "refer", "stop"]
+
+
+class Decider:
+    """Decisions for data frames: a callable that can be pickled, for Ray Data, Spark's mapInPandas and Dask.
+
+    A row has the columns
+
+    - decision, and expected_cost: what it is expected to cost;
+    - runner_up, the second-best decision, and margin: how much more that is expected to cost;
+    - cost_DECISION for every decision;
+    - settled: whether more draws would not change the decision; a model without draws is settled;
+    - p_OUTCOME for every outcome;
+    - unusual: what is unlike the rows that the model was trained on, in words; empty where nothing is;
+    - why_1 to why_N, with ``why=N``: the columns that moved the decision most: see `stakes.tables.why`.
+
+    Where the user gave utilities, it is expected_utility and utility_DECISION. ``path`` is a saved model, or the
+    folder of a run. ``costs`` is a file of other costs, for the same outcomes and any decisions. ``on_unusual`` says
+    what becomes of unusual rows: they are noted; decided by the decision ``refer`` (with no word on whether the draws
+    settle it); or an error. Rows whose decision is clear take fewer draws (see `stakes.decide`): the same decisions,
+    sooner, and less exact probabilities where they do not matter. With ``settle=1``, all rows take all draws. A frame
+    has the columns that the model was trained on, and those that its costs depend on.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settle: float = SETTLE,
+        *,
+        costs: str | os.PathLike[str] | None = None,
+        on_unusual: OnUnusual = "note",
+        refer: str | None = None,
+        why: int = 0,
+    ) -> None:
+        folder = Path(path)
+        in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
+        model = SavedModel.load(folder / "model" if in_run else folder)
+        if model.encoder is None or not isinstance(model.utility, TableUtility | FormulaUtility):
+            raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
+        self.model, self.encoder, self.settle, self.profile = model, model.encoder, settle, model.profile
+        self.utility = model.utility if costs is None else _other_costs(Path(costs), model.utility.outcomes)
+        self.on_unusual, self.refer, self.why = on_unusual, self._referred(on_unusual, refer), why
+        if why and len(self.utility.decisions) < 2:
+            raise StakesError("--why tells why one decision was better than another, but there is only one")
+        self._explainer = Explainer(model) if why else None
+
+    @property
+    def columns(self) -> list[str]:
+        given, decisions = self.utility.given, self.utility.decisions
+        return [
+            *("decision", f"expected_{given}", "runner_up", "margin", *(f"{given}_{name}" for name in decisions)),
+            *("settled", *(f"p_{outcome}" for outcome in self.utility.outcomes), "unusual"),
+            *(f"why_{number}" for number in range(1, self.why + 1)),
+        ]
+
+    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return self.decide(frame)[0]
+
+    def decide(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, View | None]:
+        """The decisions, and the rows against the training rows, if the model describes these."""
+        frame = self.encoder.formats.clean(frame)
+        x, utility = torch.from_numpy(self.encoder.encode(frame)), utility_of_rows(self.utility, frame)
+        view = None if self.profile is None else self.profile.view(frame)
+        unusual = np.full(len(frame), "", dtype=object)
+        if self.profile is not None and view is not None:
+            unusual = self.profile.describe(frame, view)
+        if self.on_unusual == "stop":
+            _refuse_unusual(frame.index, unusual)
+        referred = (unusual != "") & (self.on_unusual == "refer")
+        # Allocated first and filled piece by piece: small results that are kept between large activations
+        # fragment the memory, and take three times as much of it.
+        decisions = len(utility.decisions)
+        names, settled = np.full((2, len(x)), None, dtype=object), np.ones(len(x), dtype=bool)
+        numbers = np.empty((len(x), 2 + decisions + len(utility.outcomes)))
+        why = np.full((len(x), self.why), "", dtype=object)
+        for first in range(0, len(x), PIECE_ROWS):
+            rows = slice(first, first + PIECE_ROWS)
+            own, took = utility.rows(rows), self.model.decide(x[rows], self.settle, utility.rows(rows))
+            if self.refer is not None:
+                elsewhere = torch.from_numpy(referred[rows])
+                took = replace(took, choice=torch.where(elsewhere, self.refer, took.choice))
+            if self._explainer is not None:
+                gaps = _gaps(own, took)
+                values = self._explainer.values(x[rows], gaps)
+                why[rows] = top_columns(self._explainer.names, values, gaps, self.why)
+            _write_piece(names[:, rows], numbers[rows], took, own)
+            if took.margin_error is not None:  # there were draws
+                settled[rows] = (took.margin > ERRORS_WITHIN * took.margin_error).numpy()
+        why[referred] = ""
+        _round(numbers, utility, 2 + decisions)
+        return self._frame(frame.index, names, numbers, pd.array(settled, "boolean"), referred, unusual, why), view
+
+    def _frame(
+        self,
+        index: "pd.Index[Any]",
+        names: NDArray[np.object_],
+        numbers: NDArray[np.float64],
+        settled: Any,
+        referred: NDArray[np.bool_],
+        unusual: NDArray[np.object_],
+        why: NDArray[np.object_],
+    ) -> pd.DataFrame:
+        settled[referred] = pd.NA
+        amounts = len(self.utility.decisions)
+        values = [names[0], numbers[:, 0], _texts(names[1]), *numbers[:, 1 : 2 + amounts].T, settled]
+        values += [*numbers[:, 2 + amounts :].T, *map(_texts, (unusual, *why.T))]
+        return pd.DataFrame(dict(zip(self.columns, values, strict=True)), index=index)
+
+    def _referred(self, on_unusual: str, refer: str | None) -> int | None:
+        """The number of the decision for unusual rows."""
+        if on_unusual not in get_args(OnUnusual):
+            raise StakesError(f"--on-unusual: expected note, refer or stop, but got {on_unusual!r}")
+        if (on_unusual == "refer") != (refer is not None):
+            raise StakesError("expected --on-unusual refer and --refer DECISION together, but got only one of them")
+        if on_unusual != "note" and self.profile is None:
+            raise StakesError(
+                f"--on-unusual {on_unusual}: the saved model does not describe its training rows, as models of older "
+                "versions do not: fit it again"
+            )
+        if refer is None:
+            return None
+        if refer not in self.utility.decisions:
+            raise StakesError(f"--refer: expected one of {listing(self.utility.decisions)}, but got {refer!r}")
+        return self.utility.decisions.index(refer)
+
+
+# Private -------------------------------------------------------------------------------------------
+
+
+def _other_costs(path: Path, outcomes: Sequence[str]) -> TableUtility | FormulaUtility:
+    utility = Utility.from_csv(path)
+    try:
+        return utility.with_outcomes(outcomes)
+    except StakesError as error:
+        raise StakesError(f"{path}: {error}, which is what the model tells apart") from None
+
+
+def _refuse_unusual(index: "pd.Index[Any]", unusual: NDArray[np.object_]) -> None:
+    rows = np.flatnonzero(unusual != "")
+    if len(rows):
+        first = ", ".join(f"row {row_number(index, int(row))}: {unusual[row]}" for row in rows[:NAMED_ROWS])
+        more = f", and {len(rows) - NAMED_ROWS:,} more" if len(rows) > NAMED_ROWS else ""
+        raise StakesError(
+            f"expected rows like those of training, but some are not ({first}{more}); correct them, or use "
+            "--on-unusual note or refer"
+        )
+
+
+def _gaps(utility: TableUtility, took: Decisions) -> torch.Tensor:
+    """``(B, C)``: how much better the decision is than the runner-up under each outcome, as the user gave amounts."""
+    values = np.broadcast_to(utility.values, (len(took), *utility.values.shape[-2:]))
+    rows = np.arange(len(took))
+    gaps = values[rows, took.choice.numpy()] - values[rows, took.runner_up.numpy()]
+    return torch.from_numpy(gaps * (utility.scale if utility.given == "cost" else 1.0))
+
+
+def _write_piece(
+    names: NDArray[np.object_], numbers: NDArray[np.float64], took: Decisions, utility: TableUtility
+) -> None:
+    """Into (2, B) the decisions and the runners-up; into (B, 2 + D + C) expected, margin, amounts, probabilities."""
+    known = np.array(utility.decisions, dtype=object)
+    names[0] = known[took.choice.numpy()]
+    if len(known) > 1:
+        names[1] = known[took.runner_up.numpy()]
+    numbers[:, 0] = utility.stated(took.expected_utility.numpy())
+    numbers[:, 1] = took.margin.numpy() * (utility.scale if utility.given == "cost" else 1.0)
+    numbers[:, 2 : 2 + len(known)] = utility.stated(took.utilities.numpy())
+    numbers[:, 2 + len(known) :] = took.probs.numpy()
+
+
+def _round(numbers: NDArray[np.float64], utility: TableUtility, amounts: int) -> None:
+    """Costs may be in millions, or in millionths, also side by side."""
+    largest = np.abs(utility.stated(utility.values)).max((-2, -1))
+    sizes = np.broadcast_to(np.where(largest > 0, largest, 1.0), len(numbers))
+    places = np.maximum(0, DIGITS - np.floor(np.log10(sizes)).astype(int))  # (N,)
+    for digits in np.unique(places):
+        numbers[places == digits, :amounts] = numbers[places == digits, :amounts].round(digits)
+    numbers[:, amounts:] = numbers[:, amounts:].round(DIGITS)
+    numbers += 0.0  # no -0
+
+
+def _texts(values: NDArray[np.object_]) -> Any:
+    """Texts, of which empty ones are missing; of one type even if all are."""
+    return pd.array([value or None for value in values], dtype="string")

@@ -1,0 +1,245 @@
+"""``stakes evaluate``: once outcomes are known, what decisions came to, against what was claimed and tested before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from stakes.decisions import decide
+from stakes.errors import StakesError
+from stakes.evaluation import metrics
+from stakes.evaluation.comparison import select
+from stakes.evaluation.metrics import Interval, Reliability
+from stakes.outcomes import Outcomes
+from stakes.tables.decider import Decider
+from stakes.tables.drift import Drift, DriftCount
+from stakes.tables.joined import Taken, join_decisions
+from stakes.tables.read import read_table
+from stakes.tables.run import Run
+from stakes.tables.values import as_text, encode_labels, utility_of_rows
+from stakes.utility import TableUtility
+from stakes.utility.table import Counts
+
+FEW_ROWS = 30  # fewer cannot tell whether a model has become worse
+MANY_UNUSUAL = 0.05  # of the rows
+DOUBT = 0.05  # of all outcomes together: the chance that a frequency is told to be off though none is
+
+Due = Literal["yes", "watch", "no", "unknown"]
+Reason = Literal["last test", "claim", "constant", "outcomes", "shifted", "unusual"]
+
+
+class OutcomeCount(NamedTuple):
+    """How often an outcome happened, and what the model had said, with what chance explains."""
+
+    name: str
+    observed: int
+    expected: float
+    low: float
+    high: float
+
+    @property
+    def off(self) -> bool:
+        return not self.low <= self.observed <= self.high
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Decisions whose outcomes are known. Differences are of utilities: above 0, the decisions were worth more."""
+
+    target: str
+    files: Mapping[str, str]
+    utility: TableUtility  # of the rows
+    left_out: Mapping[str, int]  # how many could not be used, by reason
+    counts: Counts  # (D, C)
+    worth: Interval  # utility of a decision
+    constant: str  # the decision for everybody
+    constant_worth: Interval
+    against_constant: Interval  # paired
+    last_worth: Interval  # in the last test
+    last_rows: int
+    against_last: Interval
+    claimed: float | None  # utility that was expected of a decision; None if decisions came without probabilities
+    against_claim: Interval | None  # paired
+    outcomes: tuple[OutcomeCount, ...]  # none without probabilities
+    reliability: Reliability | None
+    last_reliability: Reliability
+    drift: Drift | None  # None where features, or a description of the training rows, are not there
+
+    @property
+    def rows(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """What speaks for retraining, beyond chance."""
+        claim, drift = self.against_claim, self.drift
+        found: dict[Reason, bool] = {
+            "last test": self.against_last.high < 0,
+            "claim": claim is not None and claim.high < 0,
+            "constant": self.against_constant.high < 0,
+            "outcomes": any(each.off for each in self.outcomes),
+            "shifted": drift is not None and bool(drift.drifted),
+            "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
+        }
+        return [reason for reason, holds in found.items() if holds]
+
+    @property
+    def due(self) -> Due:
+        """Whether retraining is due: results are worse; rows have changed, but not the results; neither; too few."""
+        reasons = set(self.reasons)
+        if reasons - {"shifted", "unusual"}:
+            return "yes"
+        return "watch" if reasons else "unknown" if self.rows < FEW_ROWS else "no"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types. Amounts of a decision are as the user gave them, costs or utilities; an interval has its
+        mean, low and high end. ``worth_more``: how much more utility the decisions had than that.
+        """
+        given, claims = self.utility.given, None
+        if self.claimed is not None and self.against_claim is not None and self.reliability is not None:
+            claims = {
+                given: float(self.utility.stated(self.claimed)),
+                "worth_more": list(self.against_claim),
+                "calibration_error": self.reliability.ece,
+            }
+        return {
+            "target": self.target,
+            **self.files,
+            "rows": self.rows,
+            "left_out": dict(self.left_out),
+            "unit": self.utility.unit,
+            given: stated_interval(self.worth, self.utility),
+            "constant": {
+                "decision": self.constant,
+                given: stated_interval(self.constant_worth, self.utility),
+                "worth_more": list(self.against_constant),
+            },
+            "last_test": {
+                "rows": self.last_rows,
+                given: stated_interval(self.last_worth, self.utility),
+                "worth_more": list(self.against_last),
+                "calibration_error": self.last_reliability.ece,
+            },
+            "claims": claims,
+            "outcomes": [each._asdict() | {"off": each.off} for each in self.outcomes],
+            "confusion": self.counts.tolist(),
+            "drift": None if self.drift is None else self.drift.to_dict(),
+            "retraining": {"due": self.due, "because": self.reasons},
+        }
+
+
+def stated_interval(worth: Interval, utility: TableUtility) -> Interval:
+    """A mean utility as the user gave amounts."""
+    mean, *ends = (float(utility.stated(value)) for value in worth)
+    return Interval(mean, min(ends), max(ends))
+
+
+def evaluate_run(
+    path: Path,
+    labelled: Path,
+    *,
+    decisions: Path | None = None,
+    id_column: str | None = None,
+    target: str | None = None,
+    renames: Mapping[str, str] | None = None,
+) -> Evaluation:
+    """What the decisions of a run's model came to on rows whose outcomes are known.
+
+    Decisions are taken now, or were taken before: ``decisions`` is a file of them, joined by ``id_column``.
+    """
+    if (decisions is None) != (id_column is None):
+        raise StakesError("expected --decisions FILE and --id COLUMN together, but got only one of them")
+    run, decider = Run.load(path), Decider(path)
+    target = run.settings["target"] if target is None else target
+    frame = read_table(labelled, untouched=() if id_column is None else (id_column,))
+    absent = [name for name in (target, id_column) if name is not None and name not in frame.columns]
+    if absent:
+        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there")
+    known = as_text(frame[target]).notna()
+    left_out = {"rows without an outcome": int((~known).sum())}
+    frame = frame[known]
+    if decisions is not None and id_column is not None:
+        frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_column, decider.utility)
+        left_out |= unmatched
+    try:
+        if not len(frame):
+            raise StakesError(f"expected outcomes in column {target!r}, but there are none")
+        renames = run.settings["renames"] if renames is None else renames
+        labels = encode_labels(frame[target], decider.utility.outcomes, renames=renames, name=target)
+        frame = decider.encoder.formats.clean(frame)
+        utility = utility_of_rows(decider.utility, frame)
+        if decisions is None:
+            took = decider.model.decide(torch.from_numpy(decider.encoder.encode(frame)), decider.settle, utility)
+            taken = Taken(took.choice, took.probs.double())
+        drift = _drift(decider, frame)
+    except StakesError as error:
+        raise StakesError(f"{labelled}: {error}") from None
+    files = {"labelled": labelled.name} | ({"decisions": decisions.name} if decisions else {})
+    names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
+    return _evaluation(run, utility, torch.from_numpy(labels), taken, drift=drift, **names)
+
+
+def _evaluation(
+    run: Run, utility: TableUtility, labels: Tensor, taken: Taken, *, drift: Drift | None, **names: Any
+) -> Evaluation:
+    seed, worth = run.settings["seed"], utility.realised(taken.choice, labels)
+    last = select(run.scored, run.comparison.chosen, "optimal")
+    last_worth = run.comparison.row(run.comparison.chosen, "optimal").utility
+    shares = select(run.scored, "constant", "optimal")[0].predictions.probs.mean(0)
+    for_all = decide(shares.expand(len(labels), -1), utility).choice
+    constant = utility.realised(for_all, labels)
+    claimed, reliability = None, None
+    if taken.probs is not None:
+        claimed = utility.expected(Outcomes(taken.probs)).gather(-1, taken.choice[:, None]).squeeze(-1).double().numpy()
+        reliability = metrics.reliability(taken.probs, labels)
+    own = metrics.bootstrap(worth, seed=seed)
+    return Evaluation(
+        **names,
+        utility=utility,
+        counts=metrics.confusion_counts(taken.choice, labels, utility),
+        worth=own,
+        constant=utility.decisions[int(for_all[0])]
+        if bool((for_all == for_all[0]).all())
+        else "as costs and frequencies say",
+        constant_worth=metrics.bootstrap(constant, seed=seed),
+        against_constant=metrics.paired_difference(worth, constant, seed=seed),
+        last_worth=last_worth,
+        last_rows=len(run.labels),
+        against_last=metrics.independent_difference(own, last_worth),
+        claimed=None if claimed is None else float(claimed.mean()),
+        against_claim=None if claimed is None else metrics.paired_difference(worth, claimed, seed=seed),
+        outcomes=() if taken.probs is None else outcome_counts(utility.outcomes, taken.probs, labels),
+        reliability=reliability,
+        last_reliability=metrics.reliability(
+            torch.cat([item.predictions.probs for item in last]), run.labels.repeat(len(last))
+        ),
+        drift=drift,
+    )
+
+
+def _drift(decider: Decider, frame: pd.DataFrame) -> Drift | None:
+    """None where there is nothing to compare, or nothing to compare with."""
+    if decider.profile is None or not set(decider.profile.names) <= set(frame.columns):
+        return None
+    count = DriftCount(decider.profile)
+    count.add(decider.profile.view(frame))
+    return count.result()
+
+
+def outcome_counts(names: tuple[str, ...], probs: Tensor, labels: Tensor) -> tuple[OutcomeCount, ...]:
+    """How often each outcome happened, against the sum of its probabilities, with a normal interval."""
+    width = NormalDist().inv_cdf(1 - DOUBT / (2 * len(names)))
+    expected = probs.sum(0)
+    error = width * (probs * (1 - probs)).sum(0).sqrt() + 0.5  # half a count, for counts are whole
+    observed = np.bincount(labels.numpy(), minlength=len(names))
+    ends = zip(expected.tolist(), (expected - error).tolist(), (expected + error).tolist(), strict=True)
+    return tuple(
+        OutcomeCount(name, int(count), mean, max(0.0, low), high)
+        for name, count, (mean, low, high) in zip(names, observed, ends, strict=True)
+    )

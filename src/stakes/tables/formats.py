@@ -1,0 +1,232 @@
+"""How the raw columns of a table become numbers and texts: written numbers and dates, found once and saved.
+
+``clean`` comes before the encoder of ``stakes.tables.encode``, when a model is made and when it decides.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stakes.errors import Refusals, StakesError, StakesWarning
+from stakes.tables.date_format import ISO, PARTS, DateFormat, guess_dates, part_of_days
+from stakes.tables.number_format import PERCENT, NumberFormat, guess_numbers, is_written_number
+from stakes.tables.values import MISSING_TEXTS, FloatArray, factorize, holds_numbers, kind_of, numbers, row_number
+
+CODES = 20  # more different numbers than this are amounts, not codes
+RARE_DATES = 0.01  # of the rows: so many that are no dates count as missing
+_DATES = ("date", "datetime")
+_MISSING = frozenset(MISSING_TEXTS)
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The columns of a table whose text, or whose dates, are read as numbers; all others are as they are."""
+
+    columns: Mapping[str, NumberFormat | DateFormat] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, *, categorical: Sequence[str] = ()) -> "Formats":
+        """Find written numbers and dates, and say so; columns that can be no features are refused, all at once."""
+        columns: dict[str, NumberFormat | DateFormat] = {}
+        notes: dict[str, list[str]] = {"numbers": [], "dates": []}
+        refusals = Refusals()
+        for name in frame.columns:
+            if name in categorical:
+                continue
+            with refusals.gather():
+                if (found := _format_of(frame[name], notes)) is not None:
+                    columns[name] = found
+                    _refuse_clash(name, found, frame)
+        refusals.refuse()
+        for kind, told in notes.items():
+            if told:
+                warnings.warn(f"read as {kind}: {'; '.join(told)}", StakesWarning, stacklevel=3)
+        return cls(columns)
+
+    def clean(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table with numbers for written numbers and for dates, and columns for the parts of dates at its end."""
+        columns: dict[str, Any] = {}
+        refusals = Refusals()
+        for name, found in self.columns.items():
+            if name not in frame.columns:
+                continue
+            with refusals.gather():
+                if isinstance(found, NumberFormat):
+                    columns[name] = _read_numbers(frame[name], found)
+                    continue
+                days = _read_days(frame[name], found)
+                columns |= {name: days} | {_part_name(name, part): part_of_days(days, part) for part in found.parts}
+        refusals.refuse()
+        return frame.assign(**columns) if columns else frame
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The raw column of each part of a date."""
+        dates = {name: found for name, found in self.columns.items() if isinstance(found, DateFormat)}
+        return {_part_name(name, part): name for name, found in dates.items() for part in found.parts}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            name: {"kind": "number" if isinstance(found, NumberFormat) else "date", **found.to_dict()}
+            for name, found in self.columns.items()
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Formats":
+        kinds: dict[str, type[NumberFormat] | type[DateFormat]] = {"number": NumberFormat, "date": DateFormat}
+        columns = {}
+        for name, entry in content.items():
+            fields = dict(entry) if isinstance(entry, Mapping) else {}
+            kind = fields.pop("kind", None)
+            if kind not in kinds:
+                raise StakesError(f"expected a format of a column, but got {entry!r:.120}; the saved model is damaged")
+            columns[name] = kinds[kind].from_dict(fields)
+        return cls(columns)
+
+
+def _part_name(name: str, part: str) -> str:
+    return f"{name} ({part})"
+
+
+def _refuse_clash(name: str, found: NumberFormat | DateFormat, frame: pd.DataFrame) -> None:
+    for part in found.parts if isinstance(found, DateFormat) else ():
+        if _part_name(name, part) in frame.columns:
+            raise StakesError(
+                f"column {_part_name(name, part)!r}: this is the name of the {part} of {name!r}; rename or drop it"
+            )
+
+
+def _format_of(series: "pd.Series[Any]", notes: Mapping[str, list[str]]) -> NumberFormat | DateFormat | None:
+    """The format of one column, if it needs one; adds what is to be said about it to ``notes``."""
+    if holds_numbers(series):
+        _refuse_infinite(series)
+        return None
+    if kind_of(series).startswith(_DATES):
+        notes["dates"].append(f"{series.name!r}")
+        return DateFormat(ISO, _varying_parts(DateFormat().days(series)))
+    _, uniques = factorize(series)
+    if not all(isinstance(value, str) for value in uniques):
+        return None
+    counts = {str(text): int(count) for text, count in series.value_counts().items()}
+    texts = [text for text in uniques if not _is_gap(text)]
+    return (_numbers_of(series, texts, counts, notes) or _dates_of(series, texts, counts, notes)) if texts else None
+
+
+def _numbers_of(
+    series: "pd.Series[Any]", texts: Sequence[str], counts: Mapping[str, int], notes: Mapping[str, list[str]]
+) -> NumberFormat | None:
+    guess = guess_numbers(texts)
+    if guess is None:
+        return None
+    read = [text for text in texts if text not in {*guess.odd}]
+    many = len(read) > CODES and _rows(read, counts) > _rows(guess.odd, counts)
+    if guess.odd and (many or all(map(is_written_number, guess.odd))):
+        raise StakesError(
+            f"column {series.name!r}: {_rows(read, counts)} values are numbers such as {read[0]!r}, but "
+            f"row {_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: write all of them alike, leave such cells "
+            f"empty, or, if the numbers are codes, use --categorical {series.name}"
+        )
+    if guess.odd or (guess.format.plain and len(texts) <= CODES):
+        return None
+    example = max(texts, key=lambda text: sum(not mark.isdigit() for mark in text))
+    doubt = ""
+    if guess.other is not None:
+        example = next(text for text in texts if guess.other.parse(text) != guess.format.parse(text))
+        doubt = (
+            f", though it could be {guess.other.parse(example):.15g}: if so, write it without marks between thousands "
+            "and with a decimal point"
+        )
+    notes["numbers"].append(f"{series.name!r} ({example!r} as {guess.format.parse(example):.15g}{doubt})")
+    return guess.format
+
+
+def _dates_of(
+    series: "pd.Series[Any]", texts: Sequence[str], counts: Mapping[str, int], notes: Mapping[str, list[str]]
+) -> DateFormat | None:
+    guess = guess_dates(texts)
+    if guess is None:
+        return None
+    read = [text for text in texts if text not in {*guess.odd}]
+    if _rows(guess.odd, counts) > RARE_DATES * _rows(texts, counts):
+        raise StakesError(
+            f"column {series.name!r}: {_rows(read, counts)} values are dates such as {read[0]!r}, but row "
+            f"{_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: correct such cells or leave them empty, or use "
+            f"--categorical {series.name}"
+        )
+    days = DateFormat(guess.pattern).days(read)
+    first = pd.Timestamp(days[0], unit="D")
+    note = f"{series.name!r} ({read[0]!r} as {first.day} {first:%B %Y}"
+    if guess.other is not None:
+        note += ", though the day could be the month: if so, write dates as 2026-01-31"
+    if guess.odd:
+        note += f"; {_rows(guess.odd, counts)} rows with no date, such as {guess.odd[0]!r}, count as missing"
+    notes["dates"].append(f"{note})")
+    return DateFormat(guess.pattern, _varying_parts(days), guess.odd)
+
+
+def _rows(texts: Sequence[str], counts: Mapping[str, int]) -> int:
+    return sum(counts[text] for text in texts)
+
+
+def _varying_parts(days: FloatArray) -> tuple[str, ...]:
+    return tuple(part for part in PARTS if len(set(part_of_days(days[~np.isnan(days)], part))) > 1)
+
+
+def _read_numbers(series: "pd.Series[Any]", written: NumberFormat) -> FloatArray:
+    if holds_numbers(series):
+        values = numbers(series)
+        if written.symbol == PERCENT and np.nan_to_num(values).any():
+            raise StakesError(
+                f"column {series.name!r}: expected percentages such as '88.9%', but they have no sign: it is not known "
+                "whether 0.5 is a half or half a hundredth; write them with the sign"
+            )
+        return values
+    codes, uniques = factorize(series)
+    parsed = [np.nan if _is_gap(value) else written.parse(str(value)) for value in uniques]
+    _refuse_unread(series, uniques, parsed, f"a number such as {written.example!r}")
+    return np.array([*parsed, np.nan], dtype=np.float64)[codes]
+
+
+def _read_days(series: "pd.Series[Any]", written: DateFormat) -> FloatArray:
+    if kind_of(series).startswith(_DATES):
+        return written.days(series)
+    codes, uniques = factorize(series)
+    days = written.days([str(value) for value in uniques])
+    parsed = [
+        np.nan if _is_gap(value) or value in written.gaps else None if np.isnan(day) else day
+        for value, day in zip(uniques, days, strict=True)
+    ]
+    form = "2026-01-31" if written.pattern == ISO else f"{pd.Timestamp(2026, 1, 31):{written.pattern}}"
+    _refuse_unread(series, uniques, parsed, f"a date such as {form!r}")
+    return np.array([*parsed, np.nan], dtype=np.float64)[codes]
+
+
+def _is_gap(value: Any) -> bool:
+    return isinstance(value, str) and value.strip() in _MISSING
+
+
+def _refuse_unread(series: "pd.Series[Any]", values: Sequence[Any], read: Sequence[Any], expected: str) -> None:
+    for value in (value for value, number in zip(values, read, strict=True) if number is None):
+        raise StakesError(
+            f"column {series.name!r}: expected {expected}, but row {_row_of(series, value)} has {value!r}; correct it, "
+            "or leave it empty if the value is missing"
+        )
+
+
+def _refuse_infinite(series: "pd.Series[Any]") -> None:
+    values = numbers(series)
+    infinite = int(np.isinf(values).sum())
+    if infinite:
+        raise StakesError(
+            f"column {series.name!r}: expected finite numbers, but {infinite} of {len(values)} are infinite; "
+            f"leave them empty, or drop the column with --drop {series.name}"
+        )
+
+
+def _row_of(series: "pd.Series[Any]", value: Any) -> int:
+    return row_number(series.index, int(np.argmax((series == value).to_numpy(dtype=bool, na_value=False))))

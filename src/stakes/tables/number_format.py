@@ -1,0 +1,121 @@
+"""Numbers as people write them: 27,857 and 88.9% and £1,200 and 1.200,50 €.
+
+A format is found once, from all the texts of a column, and saved with the model: the same text is the same number
+when the model decides.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from stakes.errors import StakesError
+
+PERCENT = "%"
+_CODES = "AUD|CAD|CHF|CNY|EUR|GBP|INR|JPY|NOK|SEK|USD"
+_SYMBOL = rf"[$£€¥₹₽₩]|{_CODES}"
+_WRITTEN = re.compile(
+    rf"(?P<sign>[+-]?)\s*(?P<before>{_SYMBOL})?\s*(?P<inner>[+-]?)(?P<body>[\d.][\d., ']*?)\s*(?P<after>{_SYMBOL}|%)?"
+)
+_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
+_SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
+# (decimal mark, thousands mark), in the order of preference: where a text can be read in two ways, as in English.
+_MARKS = ((".", ""), (".", ","), (".", " "), (".", "'"), (",", ""), (",", "."), (",", " "), (",", "'"))
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How the numbers of a column are written; ``symbol`` is a currency or the percent sign, or empty.
+
+    >>> NumberFormat(thousands=",", symbol="£").parse("£1,200.50")
+    1200.5
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+    symbol: str = ""
+
+    def parse(self, text: str) -> float | None:
+        """The number, or None if the text is none in this format. A percentage is in hundredths: 88.9% is 88.9."""
+        clean = text.translate(_SPACES).strip()
+        if self.symbol != PERCENT and _EXPONENT.fullmatch(clean):
+            return float(clean)
+        match = _WRITTEN.fullmatch(clean)
+        if match is None or not self._body.fullmatch(match["body"]):
+            return None
+        symbols = {match["before"], match["after"]} - {None}
+        if not symbols <= {self.symbol} or (match["sign"] and match["inner"]):
+            return None
+        number = float(match["body"].replace(self.thousands or " ", "").replace(self.decimal, "."))
+        if self.symbol == PERCENT and number and not symbols:  # 0.889 among percentages: of which kind?
+            return None
+        return -number if "-" in match["sign"] + match["inner"] else number
+
+    @property
+    def example(self) -> str:
+        """A number written so."""
+        number = f"1{self.thousands}234{self.decimal}5"
+        return f"{number}%" if self.symbol == PERCENT else f"{self.symbol}{number}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is how programs write numbers."""
+        return self == NumberFormat()
+
+    @cached_property
+    def _body(self) -> re.Pattern[str]:
+        point, mark = re.escape(self.decimal), re.escape(self.thousands)
+        grouped = rf"[1-9]\d{{0,2}}({mark}\d{{3}})+({point}\d+)?|" if mark else ""
+        return re.compile(rf"{grouped}\d+({point}\d*)?|{point}\d+")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "NumberFormat":
+        known = set(content) == set(cls.__annotations__) and (content["decimal"], content["thousands"]) in _MARKS
+        if not known or not re.fullmatch(rf"{_SYMBOL}|%|", str(content["symbol"])):
+            raise StakesError(f"expected a format of numbers, but got {content!r:.120}; the saved model is damaged")
+        return cls(**content)
+
+
+@dataclass(frozen=True)
+class NumberGuess:
+    """The format that reads most of some texts, which of them it does not read, and another that reads all alike."""
+
+    format: NumberFormat
+    odd: tuple[str, ...]
+    other: NumberFormat | None  # reads all of them too, but to other numbers
+
+
+def guess_numbers(texts: Sequence[str]) -> NumberGuess | None:
+    """How texts are to be read as numbers; None if none of them is one."""
+    symbols: dict[str, int] = {"": 0}
+    candidates = []
+    for text in texts:
+        match = _WRITTEN.fullmatch(text.translate(_SPACES).strip())
+        if match is not None:
+            candidates.append(text)
+            for symbol in {match["before"], match["after"]} - {None}:
+                symbols[symbol] = symbols.get(symbol, 0) + 1
+    if not candidates:
+        return None
+    symbol = max(symbols, key=lambda each: symbols[each])
+    read = {}
+    for decimal, thousands in _MARKS:
+        option = NumberFormat(decimal, thousands, symbol)
+        read[option] = [option.parse(text) for text in texts]
+    best = min(read, key=lambda option: read[option].count(None))  # the first of equals
+    odd = tuple(text for text, number in zip(texts, read[best], strict=True) if number is None)
+    if len(odd) == len(texts):
+        return None
+    others = [option for option, parsed in read.items() if parsed != read[best] and None not in parsed]
+    return NumberGuess(best, odd, others[0] if others and not odd else None)
+
+
+def is_written_number(text: str) -> bool:
+    """Whether a text is a number in any of the formats."""
+    match = _WRITTEN.fullmatch(text.translate(_SPACES).strip())
+    symbol = (match["before"] or match["after"] or "") if match else ""
+    return any(NumberFormat(*marks, symbol).parse(text) is not None for marks in _MARKS)

@@ -1,0 +1,246 @@
+"""`stakes evaluate`: once outcomes are known. A tiny run of a logistic regression, then rows as before, and changed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from patient_tables import write_csv
+
+from stakes import Decider
+from stakes.evaluation import metrics
+from stakes.evaluation.metrics import Interval
+from stakes.tables.evaluate import evaluate_run, outcome_counts
+from stakes.tables.fit import fit_table
+from stakes.tables.run import RunFolder
+from stakes.tables.task import TableTask
+
+COSTS = np.array([[0.0, 40.0], [500.0, 0.0]])  # treat, wait x ill, well
+
+
+def clinic(rows: int, seed: int, shift: float = 0.0, flip: float = 0.0) -> pd.DataFrame:
+    """Sick people have a higher marker; ``shift`` moves the marker of all, ``flip`` is a share of swapped outcomes."""
+    generator = np.random.default_rng(seed)
+    ill = generator.random(rows) < 0.3
+    marker = generator.normal(size=rows) + 3.0 * ill + shift
+    happened = ill ^ (generator.random(rows) < flip)
+    age = generator.integers(20, 80, rows)
+    state = np.where(happened, "1", "0")
+    return pd.DataFrame({"id": [f"{seed}-{i:03}" for i in range(rows)], "marker": marker, "age": age, "state": state})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clinic")
+    clinic(400, 0).to_csv(folder / "data.csv", index=False)
+    costs = write_csv(folder / "costs.csv", ["cost [£]", "ill", "well"], [["treat", 0, 40], ["wait", 500, 0]])
+    task = TableTask(
+        *(folder / "data.csv", "state", costs),
+        test=0.5,
+        drop=("id",),
+        models=("logistic",),
+        renames={"1": "ill", "0": "well"},
+    )
+    fit_table(task, RunFolder(folder / "run"))
+    return folder / "run"
+
+
+def written(path: Path, frame: pd.DataFrame) -> Path:
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_as_before_nothing_is_due(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    frame = clinic(300, 1)
+    data = written(tmp_path / "labelled.csv", frame)
+    said = stakes("evaluate", run, data, "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert lines[0].startswith("300 decisions cost ")
+    assert lines[1].startswith("Deciding the same for everybody (treat) would have cost ")
+    assert "less, beyond chance" in lines[1]
+    assert lines[2].startswith("In the last test, of 199 rows, decisions cost ")
+    assert "not beyond chance" in lines[2]
+    assert lines[3].startswith("The model claimed ")
+    assert lines[-1] == "Retraining is not due: nothing is worse beyond chance."
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert found["in_words"] == lines
+    assert found["retraining"] == {"due": "no", "because": []}
+
+    stakes("decide", run, data, "--out", tmp_path / "decisions.csv")
+    decided = pd.read_csv(tmp_path / "decisions.csv")
+    costs = COSTS[(decided["decision"] == "wait").astype(int), (frame["state"] == "0").astype(int)]
+    assert found["cost"][0] == pytest.approx(costs.mean())
+    assert found["cost"] == pytest.approx(metrics.bootstrap(costs, seed=0), abs=2.0)  # of 95 %, by other resamples
+    assert found["claims"]["cost"] == pytest.approx(decided["expected_cost"].mean(), abs=1e-3)
+    claim = metrics.paired_difference(-costs, -decided["expected_cost"], seed=0)
+    np.testing.assert_allclose(found["claims"]["worth_more"], claim, atol=1e-2)
+    treated = COSTS[0, (frame["state"] == "0").astype(int)]
+    assert found["constant"]["decision"] == "treat"
+    assert found["constant"]["cost"][0] == pytest.approx(treated.mean())
+    assert found["constant"]["worth_more"][0] == pytest.approx((treated - costs).mean())
+    assert np.sum(found["confusion"]) == 300
+    assert [each["observed"] for each in found["outcomes"]] == [(frame["state"] == value).sum() for value in "10"]
+    page = (tmp_path / "out" / "evaluation.html").read_text()
+    assert "Retraining is not due" in page
+    assert page.count("<svg") == 1
+
+
+def test_worse_outcomes_make_retraining_due(run: Path, tmp_path: Path) -> None:
+    evaluation = evaluate_run(run, written(tmp_path / "worse.csv", clinic(300, 2, flip=0.3)))
+    assert evaluation.due == "yes"
+    assert {"last test", "claim", "outcomes"} <= set(evaluation.reasons)
+
+
+def test_other_rows_with_good_results_are_to_be_watched(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    older = clinic(300, 3)
+    older["age"] = older["age"] / 4 + 75
+    said = stakes("evaluate", run, written(tmp_path / "older.csv", older), "--out", tmp_path / "out")
+    assert said.out.splitlines()[-2] == "The distribution has shifted in 'age'."
+    assert said.out.splitlines()[-1].startswith("Retraining may be due soon: the rows are no longer distributed like")
+    assert 'age <span class="tag">shifted</span>' in (tmp_path / "out" / "evaluation.html").read_text()
+
+
+def test_few_rows_cannot_tell(run: Path, tmp_path: Path) -> None:
+    evaluation = evaluate_run(run, written(tmp_path / "few.csv", clinic(300, 1).iloc[:12]))
+    assert evaluation.due == "unknown"
+
+
+def test_folders_are_numbered(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    data = written(tmp_path / "labelled.csv", clinic(40, 1))
+    for number in (1, 2):
+        said = stakes("evaluate", run, data)
+        assert f"evaluation-{number}/evaluation.html" in said.err
+        assert (run / f"evaluation-{number}" / "evaluation.json").is_file()
+
+
+def test_utilities_that_depend_on_the_row(tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    frame = clinic(200, 5).assign(fee=np.arange(200) % 7 + 1.0).replace({"state": {"0": "well", "1": "ill"}})
+    data = written(tmp_path / "data.csv", frame.drop(columns="id"))
+    costs = write_csv(tmp_path / "u.csv", ["utility", "ill", "well"], [["bet", "=-20*fee", "=fee"], ["pass", 0, 0]])
+    fit_table(TableTask(data, "state", costs, test=0.5, models=("logistic",)), RunFolder(tmp_path / "run"))
+    evaluation = evaluate_run(tmp_path / "run", data)
+    bet, ill = evaluation.counts[0].sum(), (frame["state"] == "ill").sum()
+    assert 0 < bet < 200
+    decided = Decider(tmp_path / "run")(frame)
+    worth = np.where(frame["state"] == "ill", -20 * frame["fee"], frame["fee"]) * (decided["decision"] == "bet")
+    assert evaluation.worth.mean == pytest.approx(worth.mean())
+    assert evaluation.constant_worth.mean == 0  # passing is best for everybody
+    assert evaluation.to_dict()["utility"][0] == pytest.approx(worth.mean())
+    said = stakes("evaluate", tmp_path / "run", data).out.splitlines()
+    assert said[0].startswith("200 decisions were worth ")
+    assert said[1].startswith(
+        "Deciding the same for everybody (pass) would have been worth 0 (0 to 0): the decisions were"
+    )
+    assert " more, beyond chance." in said[1]
+    assert ill > 20
+
+
+# Decisions taken earlier -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> Path:
+    data = written(tmp_path / "new.csv", clinic(60, 4).drop(columns="state"))
+    stakes("decide", run, data, "--out", tmp_path / "taken.csv", "--id", "id")
+    return tmp_path / "taken.csv"
+
+
+def test_decisions_are_joined_by_id_and_not_taken_again(
+    run: Path, taken: Path, tmp_path: Path, stakes: Callable[..., Any]
+) -> None:
+    decided = pd.read_csv(taken, dtype={"id": str})
+    decided["decision"] = decided["decision"].map({"treat": "wait", "wait": "treat"})  # as nobody would decide
+    written(taken, decided)
+    outcomes = clinic(60, 4)[["id", "state"]].sample(frac=1, random_state=0).iloc[:50]  # later, in another order
+    outcomes.iloc[7, 1] = ""
+    strangers = pd.DataFrame({"id": ["x", "y"], "state": ["0", "1"]})
+    labelled = written(tmp_path / "outcomes.csv", pd.concat([outcomes, strangers]))
+    evaluation = evaluate_run(run, labelled, decisions=taken, id_column="id")
+    assert evaluation.left_out == {
+        "rows without an outcome": 1,
+        "outcomes without a decision": 2,
+        "decisions without an outcome": 11,
+    }
+    both = decided.merge(outcomes[outcomes["state"] != ""], on="id")
+    costs = COSTS[(both["decision"] == "wait").astype(int), (both["state"] == "0").astype(int)]
+    assert evaluation.utility.cost_of(evaluation.worth.mean) == pytest.approx(costs.mean())
+    claimed = np.where(both["decision"] == "treat", both["cost_treat"], both["cost_wait"])
+    assert evaluation.claimed is not None
+    assert evaluation.utility.cost_of(evaluation.claimed) == pytest.approx(claimed.mean(), abs=1e-3)
+    assert evaluation.drift is None  # the features are not there
+    assert evaluation.due == "yes"
+    said = stakes("evaluate", run, labelled, "--decisions", taken, "--id", "id", "--out", tmp_path / "out")
+    lines = said.out.splitlines()
+    assert "Left out: rows without an outcome (1), outcomes without a decision (2), decisions without an" in lines[0]
+    assert f"Some outcomes have few cases (ill {(both['state'] == '1').sum()}): what is said to be" in lines[0]
+    assert "cannot be told" in (tmp_path / "out" / "evaluation.html").read_text()
+
+
+def test_decisions_without_probabilities_are_evaluated_without_claims(
+    run: Path, taken: Path, tmp_path: Path, stakes: Callable[..., Any]
+) -> None:
+    written(taken, pd.read_csv(taken, dtype={"id": str})[["id", "decision"]])
+    labelled = written(tmp_path / "outcomes.csv", clinic(60, 4))
+    said = stakes("evaluate", run, labelled, "--decisions", taken, "--id", "id", "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert "What the model claimed is not known" in said.out
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert found["claims"] is None
+    assert found["drift"]["rows"] == 60  # here are the features
+
+
+def test_what_is_refused(run: Path, taken: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    frame = clinic(60, 4)
+    labelled = written(tmp_path / "outcomes.csv", frame)
+    assert "--decisions FILE and --id COLUMN together" in refused("evaluate", run, labelled, "--decisions", taken)
+    assert "expected the column 'result'" in refused("evaluate", run, labelled, "--target", "result")
+    assert "these are missing: 'marker'" in refused("evaluate", run, written(labelled, frame.drop(columns="marker")))
+    assert "there are none" in refused("evaluate", run, written(labelled, frame.assign(state="")))
+    join = ("--decisions", taken, "--id", "id")
+    strange = written(labelled, frame.assign(id=range(60)))
+    assert "no value of 'id' is in both" in refused("evaluate", run, strange, *join)
+    twice = written(labelled, frame.assign(id="4-001"))
+    assert "expected each 'id' once, but '4-001'" in refused("evaluate", run, twice, *join)
+    written(labelled, frame)
+    decided = pd.read_csv(taken, dtype={"id": str})
+    written(taken, decided.assign(decision="pray"))
+    assert "expected the decisions 'treat', 'wait'" in refused("evaluate", run, labelled, *join)
+    written(taken, decided.assign(p_ill=3.0))
+    assert "expected probabilities that sum to 1" in refused("evaluate", run, labelled, *join)
+    written(taken, decided.drop(columns="decision"))
+    assert "expected the columns 'id', 'decision'" in refused("evaluate", run, labelled, *join)
+    assert "no run.json" in refused("evaluate", tmp_path, labelled)
+
+
+def test_labels_of_other_spelling(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    frame = clinic(60, 4)
+    frame["verdict"] = frame.pop("state").map({"1": "yes", "0": "no"})
+    options = ("--target", "verdict", "--labels", "yes=ill,no=well", "--out", tmp_path / "out")
+    assert stakes("evaluate", run, written(tmp_path / "a.csv", frame), *options).code == 0
+
+
+# The numbers -----------------------------------------------------------------------------------------
+
+
+def test_how_often_outcomes_happened_against_what_was_said() -> None:
+    probs = torch.tensor([[0.2, 0.8]], dtype=torch.double).expand(100, -1)
+    counts = outcome_counts(("a", "b"), probs, torch.tensor([0] * 22 + [1] * 78))
+    assert [(each.observed, each.expected, each.off) for each in counts] == [
+        (22, pytest.approx(20), False),
+        (78, pytest.approx(80), False),
+    ]
+    assert counts[0].high - 20.5 == pytest.approx(2.2414 * 4, abs=1e-3)  # 97.5 % each, for there are two
+    assert all(each.off for each in outcome_counts(("a", "b"), probs, torch.tensor([0] * 40 + [1] * 60)))
+
+
+def test_the_difference_of_two_means_over_different_rows() -> None:
+    """For symmetric intervals it is that of independent normal means."""
+    found = metrics.independent_difference(Interval(5.0, 2.0, 8.0), Interval(1.0, -3.0, 5.0))
+    assert found == pytest.approx((4.0, -1.0, 9.0))
+    skewed = metrics.independent_difference(Interval(0.0, -1.0, 3.0), Interval(0.0, -4.0, 0.0))
+    assert skewed == pytest.approx((0.0, -1.0, 5.0))
