@@ -136,7 +136,7 @@ def test_utilities_that_depend_on_the_row(tmp_path: Path, stakes: Callable[..., 
     assert said[1].startswith(
         "Deciding the same for everybody (pass) would have been worth 0 (0 to 0): the decisions were"
     )
-    assert " more, beyond chance." in said[1]
+    assert " more), beyond chance." in said[1]
     assert ill > 20
 
 
