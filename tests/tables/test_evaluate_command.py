@@ -62,7 +62,7 @@ def test_as_before_nothing_is_due(run: Path, tmp_path: Path, stakes: Callable[..
     lines = said.out.splitlines()
     assert lines[0].startswith("300 decisions cost ")
     assert lines[1].startswith("Deciding the same for everybody (treat) would have cost ")
-    assert "less, beyond chance" in lines[1]
+    assert "less), beyond chance" in lines[1]
     assert lines[2].startswith("In the last test, of 199 rows, decisions cost ")
     assert "not beyond chance" in lines[2]
     assert lines[3].startswith("The model claimed ")
