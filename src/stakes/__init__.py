@@ -11,16 +11,24 @@ array(['treat'], dtype='<U9')
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stakes.decisions import Decisions, decide
+from stakes.decisions import AmountDecisions, Decisions, decide
 from stakes.errors import StakesError, StakesWarning
-from stakes.likelihoods import Bernoulli, Categorical, Likelihood, NoisyCategorical
+from stakes.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Likelihood,
+    LogNormal,
+    NoisyCategorical,
+    StudentT,
+)
 from stakes.networks.mlp import MLP
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes, Predictor
 from stakes.posteriors import Draws, Ensemble, Laplace, MCDropout, MeanField, Posterior, families
 from stakes.training.config import History, Training
 from stakes.training.examples import Examples
-from stakes.utility import TableUtility, Utility
+from stakes.utility import Linex, Newsvendor, Range, Squared, TableUtility, Utility
 
 if TYPE_CHECKING:
     from stakes.predictors import BoostedTrees, SampledPosterior
@@ -41,6 +49,7 @@ _LATER = {
 
 __all__ = [
     "MLP",
+    "AmountDecisions",
     "Bernoulli",
     "BoostedTrees",
     "Categorical",
@@ -50,22 +59,29 @@ __all__ = [
     "Draws",
     "Ensemble",
     "Examples",
+    "Gaussian",
     "History",
     "Laplace",
     "Likelihood",
+    "Linex",
+    "LogNormal",
     "LossCalibrated",
     "MCDropout",
     "MeanField",
+    "Newsvendor",
     "NoisyCategorical",
     "Objective",
     "Outcomes",
     "Posterior",
     "Predictor",
+    "Range",
     "SampledPosterior",
     "SavedModel",
+    "Squared",
     "StakesError",
     "StakesWarning",
     "Standard",
+    "StudentT",
     "TableUtility",
     "Training",
     "Utility",

@@ -49,7 +49,7 @@ class Temperature(Calibrator):
     @classmethod
     def fit(cls, outcomes: Outcomes, labels: Tensor) -> Self:
         """The temperature with the lowest NLL of labels ``(B, ...)``, which is convex in its inverse."""
-        if outcomes.values is not None or labels.shape != outcomes.shape[:-1]:
+        if outcomes.numeric or labels.shape != outcomes.shape[:-1]:
             raise StakesError(
                 f"expected a class for each of {tuple(outcomes.shape[:-1])}, but got {tuple(labels.shape)}"
             )
@@ -69,7 +69,7 @@ class Temperature(Calibrator):
         return cls(2 / (low + high))
 
     def __call__(self, outcomes: Outcomes) -> Outcomes:
-        if outcomes.values is not None:
+        if outcomes.numeric:
             raise StakesError(
                 "expected named outcomes to apply a temperature to, but these are numbers: calibrate with a Calibrator "
                 "of your own"
@@ -89,10 +89,7 @@ class Calibrated(Predictor):
         self.features, self.classes, self.device = predictor.features, predictor.classes, predictor.device
 
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
-        calibrated = self.calibrator(self.predictor(x).mixture())
-        shape = (last - first, *calibrated.shape)
-        values = None if calibrated.values is None else calibrated.values.expand(shape)
-        return Outcomes(calibrated.weights.expand(shape), values=values)
+        return self.calibrator(self.predictor(x).mixture()).repeat(last - first)
 
     def spec(self) -> dict[str, Any]:
         calibrator = {"kind": calibrators.name_of(type(self.calibrator)), **self.calibrator.settings()}

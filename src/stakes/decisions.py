@@ -1,10 +1,10 @@
 """Decisions: from what a model says of the outcomes, and a utility, to what to do.
 
-h*(x) = argmax_h  sum_c u(h, c) p(c | x)
+h*(x) = argmax_h  sum_c u(h, c) p(c | x),  or the integral of u(h, y) p(y | x), where outcomes are numbers
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from stakes import inputs
 from stakes.errors import StakesError, listing
+from stakes.mixtures import numbers
 from stakes.outcomes import Outcomes, Predictive
-from stakes.utility import TableUtility, Utility
+from stakes.utility import AmountUtility, TableUtility, Utility
 from stakes.utility.table import entry_by_label
 
 Rule = Literal["optimal", "argmax"]
@@ -54,6 +55,13 @@ class Decisions:
         """(B, ...) what the choice is expected to be worth."""
         return self.utilities.gather(-1, self.choice.unsqueeze(-1)).squeeze(-1)
 
+    def interval(self, share: float = 0.9) -> tuple[Tensor, Tensor]:
+        """(B, ...) two numbers between which the outcome lies with probability ``share``, as much beyond either."""
+        if not 0 < share < 1:
+            raise StakesError(f"expected a share of the outcomes above 0 and below 1, but got {share}")
+        distribution = numbers(self.outcomes)
+        return distribution.quantile((1 - share) / 2), distribution.quantile((1 + share) / 2)
+
     @property
     def runner_up(self) -> Tensor:
         """(B, ...) the best of the other decisions; the choice itself if there is no other."""
@@ -67,6 +75,37 @@ class Decisions:
 
     def __len__(self) -> int:
         return len(self.choice)
+
+
+@dataclass(frozen=True, eq=False)
+class AmountDecisions(Decisions):
+    """What `decide` says where decisions are numbers: there is no list of them, so ``names`` is empty.
+
+    The ``choice`` is the number, and ``utilities`` (B, ..., D) are those of the choice and of the next best step; only
+    of the choice where decisions have no steps.
+    """
+
+    next_best: Tensor | None = None  # (B, ...) the next best step, if there are steps
+    utility_error: Tensor | None = None  # (B, ...) Monte-Carlo standard error of the expected utility
+
+    @property
+    def chosen_names(self) -> NDArray[np.str_]:
+        """(B, ...) each number as text."""
+        return np.vectorize("{:g}".format, otypes=[np.str_])(self.choice.cpu().numpy())  # type: ignore[no-any-return]
+
+    @property
+    def expected_utility(self) -> Tensor:
+        return self.utilities[..., 0]
+
+    @property
+    def runner_up(self) -> Tensor:
+        """(B, ...) the next best step; the choice itself if there are no steps."""
+        return self.choice if self.next_best is None else self.next_best
+
+    @property
+    def margin(self) -> Tensor:
+        """(B, ...) by how much the choice beats the next best step; 0 if there are no steps."""
+        return self.utilities[..., 0] - self.utilities[..., -1]
 
 
 class _Look(NamedTuple):
@@ -97,6 +136,8 @@ def decide(
     on the other inputs. An input that never settles takes all draws; at 1, all do.
 
     The rule ``argmax`` is for comparison: it acts as if the most probable outcome were certain.
+
+    Where decisions are numbers (`Newsvendor`, say), the result is `AmountDecisions`.
     """
     if rule not in RULES:
         raise StakesError(f"expected a rule of {RULES}, but got {rule!r}")
@@ -133,15 +174,31 @@ def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:
 
 
 def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
+    if isinstance(utility, AmountUtility):
+        return _decide_amounts(outcomes, utility, rule)
     utilities = utility.expected(outcomes)  # (B, ..., D)
     if rule == "argmax":
         if not isinstance(utility, TableUtility):
-            raise StakesError("the rule 'argmax' needs named outcomes, of which one is the most probable")
+            raise _no_argmax()
         probs = outcomes.weights
         choice = entry_by_label(torch.as_tensor(utility.best_response, device=probs.device), probs.argmax(-1))
     else:
         choice = utilities.argmax(-1)
     return Decisions(utility.decisions, choice, utilities, outcomes)
+
+
+def _decide_amounts(outcomes: Outcomes, utility: AmountUtility, rule: Rule) -> AmountDecisions:
+    if rule == "argmax":
+        raise _no_argmax()
+    choice = utility.best_choice(outcomes)
+    rival = utility.runner_up(outcomes, choice)
+    candidates = [choice] if rival is None else [choice, rival]
+    utilities = torch.stack([utility.expected_of(outcomes, amount) for amount in candidates], -1)
+    return AmountDecisions((), choice, utilities, outcomes, next_best=rival)
+
+
+def _no_argmax() -> StakesError:
+    return StakesError("the rule 'argmax' needs named outcomes, of which one is the most probable")
 
 
 def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, doubt: float | None) -> _Look:
@@ -150,6 +207,8 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
     samples, rivals = draws.shape[0], len(utility.decisions) - 1 if doubt is not None else 1
     decisions = replace(decisions, taken=torch.full(decisions.choice.shape[:1], samples))
     clear = torch.ones_like(decisions.choice, dtype=torch.bool)
+    if isinstance(decisions, AmountDecisions):
+        return _Look(_with_amount_errors(decisions, draws, utility, group), clear)
     if len(utility.decisions) == 1 or samples == 1:
         return _Look(decisions, clear)
     others = decisions.utilities.scatter(-1, decisions.choice.unsqueeze(-1), -torch.inf).topk(rivals)  # (b, ..., R)
@@ -157,12 +216,22 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
         rival = others.indices[..., number]
         error, freedom = _standard_error(utility.advantage(draws, decisions.choice, rival), group)
         if number == 0:
-            widening = _student(0.975, freedom) / _student(0.975, None)
-            decisions = replace(decisions, margin_error=error * widening)
+            decisions = replace(decisions, margin_error=error * _widening(freedom))
         if doubt is not None:
             lead = decisions.expected_utility - others.values[..., number]
             clear &= lead > _student(1 - doubt, freedom) * error
     return _Look(decisions, clear)
+
+
+def _with_amount_errors(decisions: AmountDecisions, draws: Outcomes, utility: Utility, group: int) -> AmountDecisions:
+    if draws.shape[0] == 1:
+        return decisions
+    error, freedom = _standard_error(utility.expected_of(draws, decisions.choice), group)
+    decisions = replace(decisions, utility_error=error * _widening(freedom))
+    if decisions.next_best is None:
+        return decisions
+    error, freedom = _standard_error(utility.advantage(draws, decisions.choice, decisions.next_best), group)
+    return replace(decisions, margin_error=error * _widening(freedom))
 
 
 def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
@@ -178,6 +247,11 @@ def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
     return values.std(0) / math.sqrt(len(values)), len(values) - 1
 
 
+def _widening(freedom: int) -> float:
+    """Of a standard error from few draws, so that two of them are 95 %, as of a known one."""
+    return _student(0.975, freedom) / _student(0.975, None)
+
+
 @cache
 def _student(probability: float, freedom: int | None) -> float:
     """A quantile of Student's t; of the normal distribution without ``freedom``."""
@@ -188,6 +262,8 @@ def _student(probability: float, freedom: int | None) -> float:
 
 @torch.no_grad()
 def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Decisions:
+    if isinstance(utility, AmountUtility):
+        raise StakesError("settle= is for named decisions: numbers take all draws; leave it out")
     predictor, first = predictive.predictor, 0
     ends = _looks(predictor.samples, predictor.group)
     # A mistake may happen at every look but the last, and towards every other decision.
@@ -221,26 +297,24 @@ def _looks(samples: int, group: int) -> list[int]:
 
 def _rows(decisions: Decisions, index: Tensor) -> Decisions:
     """Those for some inputs."""
-    return replace(
-        decisions,
-        choice=decisions.choice[index],
-        utilities=decisions.utilities[index],
-        outcomes=decisions.outcomes.rows(index),
-        margin_error=None if decisions.margin_error is None else decisions.margin_error[index],
-        taken=None if decisions.taken is None else decisions.taken[index],
-    )
+    return _mapped([decisions], lambda tensors: tensors[0][index], lambda outcomes: outcomes[0].rows(index))
 
 
 def _joined(parts: Sequence[Decisions]) -> Decisions:
-    if len(parts) == 1:
-        return parts[0]
-    errors = [part.margin_error for part in parts if part.margin_error is not None]
-    taken = [part.taken for part in parts if part.taken is not None]
-    return Decisions(
-        parts[0].names,
-        torch.cat([part.choice for part in parts]),
-        torch.cat([part.utilities for part in parts]),
-        Outcomes.cat([part.outcomes for part in parts]),
-        torch.cat(errors) if errors else None,
-        torch.cat(taken) if taken else None,
-    )
+    return parts[0] if len(parts) == 1 else _mapped(parts, torch.cat, Outcomes.cat)
+
+
+def _mapped(
+    parts: Sequence[Decisions],
+    of_tensors: Callable[[list[Tensor]], Tensor],
+    of_outcomes: Callable[[list[Outcomes]], Outcomes],
+) -> Decisions:
+    """Decisions made of the fields of all parts; a field that is None in the first is None."""
+    changed: dict[str, Any] = {}
+    for name, value in vars(parts[0]).items():
+        values = [getattr(part, name) for part in parts]
+        if isinstance(value, Tensor):
+            changed[name] = of_tensors(values)
+        elif isinstance(value, Outcomes):
+            changed[name] = of_outcomes(values)
+    return replace(parts[0], **changed)
