@@ -262,15 +262,17 @@ def _student(probability: float, freedom: int | None) -> float:
 
 @torch.no_grad()
 def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Decisions:
-    if isinstance(utility, AmountUtility):
-        raise StakesError("settle= is for named decisions: numbers take all draws; leave it out")
     predictor, first = predictive.predictor, 0
     ends = _looks(predictor.samples, predictor.group)
     # A mistake may happen at every look but the last, and towards every other decision.
     doubt = (1 - confidence) / max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
-    row = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1).weights.nbytes
+    one = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1)
+    if one.numeric:  # their mixtures would have as many parts as the draws of each input
+        raise StakesError(
+            "settle= is for named outcomes: inputs whose outcomes are numbers take all draws; leave it out"
+        )
     settled, order = [], []
-    for x in inputs.split(predictive.x, max(1, predictive.memory // (4 * row * predictor.samples))):
+    for x in inputs.split(predictive.x, max(1, predictive.memory // (4 * one.weights.nbytes * predictor.samples))):
         index = torch.arange(first, first + inputs.count(x), device=predictor.device)
         first += len(index)
         draws: list[Outcomes] = []

@@ -200,7 +200,8 @@ class LossCalibrated(Objective):
             return
         for index, x in batches:
             choice = self._best(posterior.mixture(x, self.samples), index)
-            memory = self._room(index, choice.shape[1:], torch.int16)
+            kept = choice.dtype if choice.is_floating_point() else torch.int16  # numbers stay as they are
+            memory = self._room(index, choice.shape[1:], kept)
             memory[index.to(memory.device)] = choice.to(memory)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -224,7 +225,8 @@ class LossCalibrated(Objective):
         if self.refresh == "epoch":
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
-            return self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device, torch.int64)
+            kept = self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device)
+            return kept if kept.is_floating_point() else kept.long()
         if outcomes.numeric:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
         return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index)), index)
