@@ -94,6 +94,9 @@ class Mixture(Outcomes, ABC):
         """E max(y - h, 0)."""
         return self._shortfalls(h.unsqueeze(-1)).mean(-1)
 
+    def density(self, y: Tensor) -> Tensor:
+        return self._log_densities(y.unsqueeze(-1)).exp().mean(-1)
+
     def log_prob(self, y: Tensor) -> Tensor:
         """The logarithm of the density."""
         return self._log_densities(y.unsqueeze(-1)).logsumexp(-1) - math.log(self.location.shape[-1])
@@ -109,14 +112,14 @@ class Mixture(Outcomes, ABC):
         # It lies between the lowest and the highest of the components' own.
         each = self._quantiles(target.unsqueeze(-1))
         low, high = each.amin(-1), each.amax(-1)
-        precise, h = PRECISION * self.scale.amin(-1), each.mean(-1)
+        narrowest, h = self.scale.amin(-1), each.mean(-1)
         for _ in range(MOST_STEPS):
             above = self.cdf(h) - target
             low, high = torch.where(above < 0, h, low), torch.where(above < 0, high, h)
-            step = h - above * (-self.log_prob(h)).exp()
-            inside = (step > low) & (step < high)
+            step = h - above / self.density(h)
+            inside = (step >= low) & (step <= high)
             before, h = h, torch.where(inside, step, (low + high) / 2)
-            if bool(((h - before).abs() <= precise).all()):
+            if bool(((h - before).abs() <= PRECISION * narrowest).all()):
                 break
         return h
 
