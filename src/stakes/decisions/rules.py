@@ -1,23 +1,22 @@
-"""Decisions: from what a model says of the outcomes, and a utility, to what to do.
+"""From what a model says of the outcomes, and a utility, to what to do.
 
 h*(x) = argmax_h  sum_c u(h, c) p(c | x),  or the integral of u(h, y) p(y | x), where outcomes are numbers
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from stakes import inputs
+from stakes.decisions.results import AmountDecisions, Decisions, joined, rows_of
 from stakes.errors import StakesError, listing
-from stakes.mixtures import numbers
 from stakes.outcomes import Outcomes, Predictive
 from stakes.utility import AmountUtility, TableUtility, Utility
 from stakes.utility.table import entry_by_label
@@ -27,85 +26,6 @@ RULES: tuple[Rule, ...] = ("argmax", "optimal")
 FEWEST_GROUPS = 5  # of draws, whose spread is the Monte-Carlo error
 FEWEST_DRAWS = 10  # before an input may settle
 SETTLE = 0.99  # the confidence for tables, whose rows are many
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """What `decide` says about each input."""
-
-    names: tuple[str, ...]  # the D decisions
-    choice: Tensor  # (B, ...) of integers into names
-    utilities: Tensor  # (B, ..., D) expected utility of every decision
-    outcomes: Outcomes  # (B, ..., K) the mixture over draws
-    margin_error: Tensor | None = None  # (B, ...) Monte-Carlo standard error of the margin, if there were draws
-    taken: Tensor | None = None  # (B,) of integers: how many draws each input took, if there were draws
-
-    @property
-    def probs(self) -> Tensor:
-        """(B, ..., C) the mean predictive."""
-        return self.outcomes.weights
-
-    @property
-    def chosen_names(self) -> NDArray[np.str_]:
-        """(B, ...) the name of each choice."""
-        return np.asarray(self.names)[self.choice.cpu().numpy()]  # type: ignore[no-any-return]
-
-    @property
-    def expected_utility(self) -> Tensor:
-        """(B, ...) what the choice is expected to be worth."""
-        return self.utilities.gather(-1, self.choice.unsqueeze(-1)).squeeze(-1)
-
-    def interval(self, share: float = 0.9) -> tuple[Tensor, Tensor]:
-        """(B, ...) two numbers between which the outcome lies with probability ``share``, as much beyond either."""
-        if not 0 < share < 1:
-            raise StakesError(f"expected a share of the outcomes above 0 and below 1, but got {share}")
-        distribution = numbers(self.outcomes)
-        return distribution.quantile((1 - share) / 2), distribution.quantile((1 + share) / 2)
-
-    @property
-    def runner_up(self) -> Tensor:
-        """(B, ...) the best of the other decisions; the choice itself if there is no other."""
-        return self.utilities.scatter(-1, self.choice.unsqueeze(-1), -torch.inf).argmax(-1)
-
-    @property
-    def margin(self) -> Tensor:
-        """(B, ...) by how much the choice beats the runner-up; 0 if there is no other decision."""
-        rival = self.utilities.gather(-1, self.runner_up.unsqueeze(-1)).squeeze(-1)
-        return self.expected_utility - rival
-
-    def __len__(self) -> int:
-        return len(self.choice)
-
-
-@dataclass(frozen=True, eq=False)
-class AmountDecisions(Decisions):
-    """What `decide` says where decisions are numbers: there is no list of them, so ``names`` is empty.
-
-    The ``choice`` is the number, and ``utilities`` (B, ..., D) are those of the choice and of the next best step; only
-    of the choice where decisions have no steps.
-    """
-
-    next_best: Tensor | None = None  # (B, ...) the next best step, if there are steps
-    utility_error: Tensor | None = None  # (B, ...) Monte-Carlo standard error of the expected utility
-
-    @property
-    def chosen_names(self) -> NDArray[np.str_]:
-        """(B, ...) each number as text."""
-        return np.vectorize("{:g}".format, otypes=[np.str_])(self.choice.cpu().numpy())  # type: ignore[no-any-return]
-
-    @property
-    def expected_utility(self) -> Tensor:
-        return self.utilities[..., 0]
-
-    @property
-    def runner_up(self) -> Tensor:
-        """(B, ...) the next best step; the choice itself if there are no steps."""
-        return self.choice if self.next_best is None else self.next_best
-
-    @property
-    def margin(self) -> Tensor:
-        """(B, ...) by how much the choice beats the next best step; 0 if there are no steps."""
-        return self.utilities[..., 0] - self.utilities[..., -1]
 
 
 class _Look(NamedTuple):
@@ -162,7 +82,7 @@ def decide(
         rows = utility.rows(slice(first, last))
         parts.append(_decide_draws(draws, rows, rule, predictive.predictor.group, None).decisions)
         first = last
-    return _joined(parts)
+    return joined(parts)
 
 
 def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:
@@ -282,12 +202,12 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
             look = _decide_draws(draws[0], utility.rows(index), "optimal", predictor.group, doubt)
             # An image leaves when all its pixels are clear.
             done = look.clear.reshape(len(index), -1).all(1) | (end == ends[-1])
-            settled.append(_rows(look.decisions, done))
+            settled.append(rows_of(look.decisions, done))
             order.append(index[done])
             if bool(done.all()):
                 break
             index, x, draws = index[~done], inputs.rows(x, ~done), [draws[0].rows(~done, 1)]
-    return _rows(_joined(settled), torch.cat(order).argsort())
+    return rows_of(joined(settled), torch.cat(order).argsort())
 
 
 def _looks(samples: int, group: int) -> list[int]:
@@ -295,28 +215,3 @@ def _looks(samples: int, group: int) -> list[int]:
     fewest = group * -(-FEWEST_DRAWS // group)
     ends = [fewest * step * 10**power for power in range(8) for step in (1, 2, 5)]
     return [*(end for end in ends if end < samples), samples]
-
-
-def _rows(decisions: Decisions, index: Tensor) -> Decisions:
-    """Those for some inputs."""
-    return _mapped([decisions], lambda tensors: tensors[0][index], lambda outcomes: outcomes[0].rows(index))
-
-
-def _joined(parts: Sequence[Decisions]) -> Decisions:
-    return parts[0] if len(parts) == 1 else _mapped(parts, torch.cat, Outcomes.cat)
-
-
-def _mapped(
-    parts: Sequence[Decisions],
-    of_tensors: Callable[[list[Tensor]], Tensor],
-    of_outcomes: Callable[[list[Outcomes]], Outcomes],
-) -> Decisions:
-    """Decisions made of the fields of all parts; a field that is None in the first is None."""
-    changed: dict[str, Any] = {}
-    for name, value in vars(parts[0]).items():
-        values = [getattr(part, name) for part in parts]
-        if isinstance(value, Tensor):
-            changed[name] = of_tensors(values)
-        elif isinstance(value, Outcomes):
-            changed[name] = of_outcomes(values)
-    return replace(parts[0], **changed)
