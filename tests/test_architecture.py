@@ -9,6 +9,7 @@ LAYERS = (
     ("errors", "seeds", "registry", "_io"),
     ("inputs", "features"),
     ("outcomes", "networks"),
+    ("mixtures",),
     ("utility", "likelihoods"),
     ("posteriors",),
     ("decisions",),

@@ -11,16 +11,24 @@ array(['treat'], dtype='<U9')
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stakes.decisions import Decisions, decide
+from stakes.decisions import AmountDecisions, Decisions, decide
 from stakes.errors import StakesError, StakesWarning
-from stakes.likelihoods import Bernoulli, Categorical, Likelihood, NoisyCategorical
+from stakes.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Likelihood,
+    LogNormal,
+    NoisyCategorical,
+    StudentT,
+)
 from stakes.networks import MLP, TabM
 from stakes.objectives import LossCalibrated, Objective, Standard, Weighted
 from stakes.outcomes import Outcomes, Predictor
 from stakes.posteriors import BatchEnsemble, Draws, Ensemble, Laplace, MCDropout, MeanField, Posterior, families
 from stakes.training.config import History, Training
 from stakes.training.examples import Examples
-from stakes.utility import FormulaUtility, TableUtility, Utility
+from stakes.utility import FormulaUtility, Linex, Newsvendor, Range, Squared, TableUtility, Utility
 
 if TYPE_CHECKING:
     from stakes.calibration import Calibrated, Temperature
@@ -48,6 +56,7 @@ _LATER = {
 
 __all__ = [
     "MLP",
+    "AmountDecisions",
     "BatchEnsemble",
     "Bernoulli",
     "Blend",
@@ -63,23 +72,30 @@ __all__ = [
     "Examples",
     "Forest",
     "FormulaUtility",
+    "Gaussian",
     "History",
     "Laplace",
     "Likelihood",
+    "Linex",
+    "LogNormal",
     "Logistic",
     "LossCalibrated",
     "MCDropout",
     "MeanField",
+    "Newsvendor",
     "NoisyCategorical",
     "Objective",
     "Outcomes",
     "Posterior",
     "Predictor",
+    "Range",
     "SampledPosterior",
     "SavedModel",
+    "Squared",
     "StakesError",
     "StakesWarning",
     "Standard",
+    "StudentT",
     "TabM",
     "TableUtility",
     "Temperature",

@@ -119,7 +119,7 @@ class Weighted(Objective):
         likelihood, outputs = posterior.likelihood, posterior.outputs(x)
         outcomes = likelihood.outcomes(outputs)
         losses = -likelihood.log_prob(outputs, labels, outcomes).mean(0)  # (B, ...)
-        if outcomes.values is not None:
+        if outcomes.numeric:
             raise StakesError("weights of classes need named outcomes, but these are numbers: use Standard")
         if outcomes.shape[-1] != self.class_weights.shape[-1]:
             raise StakesError(
@@ -203,7 +203,8 @@ class LossCalibrated(Objective):
             return
         for index, x in batches:
             choice = self._best(posterior.mixture(x, self.samples), index)
-            memory = self._room(index, choice.shape[1:], torch.int16)
+            kept = choice.dtype if choice.is_floating_point() else torch.int16  # numbers stay as they are
+            memory = self._room(index, choice.shape[1:], kept)
             memory[index.to(memory.device)] = choice.to(memory)
 
     def keep_models(self, places: Tensor) -> None:
@@ -231,8 +232,9 @@ class LossCalibrated(Objective):
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
             self._require_shape(outcomes.shape[2:-1])
-            return self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device, torch.int64)
-        if outcomes.values is not None:
+            kept = self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device)
+            return kept if kept.is_floating_point() else kept.long()
+        if outcomes.numeric:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
         return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index)), index)
 
@@ -247,7 +249,7 @@ class LossCalibrated(Objective):
         return mean
 
     def _best(self, outcomes: Outcomes, index: Tensor | None) -> Tensor:
-        return self._of_batch(self.utility, index).expected(outcomes).argmax(-1)
+        return self._of_batch(self.utility, index).best_choice(outcomes)
 
     def _of_batch(self, utility: Utility, index: Tensor | None) -> Utility:
         return utility.rows(self._required(index)) if utility.per_example else utility

@@ -33,9 +33,11 @@ class Outcomes:
     tensor([[0.2000, 0.8000]])
 
     Named classes are C atoms without values. A number is a set of atoms with ``values``, of the shape of the weights
-    or one that broadcasts to it: the nodes of a quadrature, say. Given are ``weights``, or ``log_weights``, or logits
-    (`from_logits`); what else is asked for is computed once.
+    or one that broadcasts to it: the nodes of a quadrature, say (`stakes.mixtures` has closed forms behind them). Given
+    are ``weights``, or ``log_weights``, or logits (`from_logits`); what else is asked for is computed once.
     """
+
+    values: Tensor | None
 
     def __init__(
         self, weights: Tensor | None = None, *, log_weights: Tensor | None = None, values: Tensor | None = None
@@ -110,6 +112,11 @@ class Outcomes:
         """Of the weights, the atoms last."""
         return (self.weights if self._log_weights is None else self._log_weights).shape
 
+    @property
+    def numeric(self) -> bool:
+        """Whether they are numbers, with values."""
+        return self.values is not None
+
     def mixture(self) -> "Outcomes":
         """``(S, ..., K)`` -> the equal mixture of the draws: ``(..., K)`` for classes, ``(..., S K)`` for numbers."""
         if self.values is None:
@@ -124,11 +131,18 @@ class Outcomes:
         values = None if self.values is None else self.values.expand(self.shape).index_select(dim, numbers)
         return Outcomes(self.weights.index_select(dim, numbers), values=values)
 
+    def repeat(self, count: int) -> "Outcomes":
+        """``(..., K) -> (count, ..., K)``: the same for each of ``count`` draws."""
+        shape = (count, *self.shape)
+        return Outcomes(self.weights.expand(shape), values=None if self.values is None else self.values.expand(shape))
+
     @staticmethod
     def cat(parts: Sequence["Outcomes"], dim: int = 0) -> "Outcomes":
         """Some outcomes as one, along an axis other than the last."""
-        if len(parts) == 1:
-            return parts[0]
+        return parts[0] if len(parts) == 1 else parts[0]._joined(parts, dim)
+
+    def _joined(self, parts: Sequence["Outcomes"], dim: int) -> "Outcomes":
+        """Several parts, of which this is the first, as one."""
         values = [part.values.expand(part.shape) for part in parts if part.values is not None]
 
         def join(log: bool) -> Tensor:
@@ -229,7 +243,7 @@ class Predictive:
         for x in inputs.split(self.x, rows):
             blocks = self.predictor.draw_blocks(x, size)
             first = next(blocks)
-            if first.values is not None:
+            if first.numeric:
                 parts.append(Outcomes.cat([first, *blocks]).mixture())
                 continue
             total = _sum_of_draws(first.weights)

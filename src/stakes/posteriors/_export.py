@@ -51,7 +51,7 @@ def export(draws: "FrozenDraws", x: Inputs, mean: bool) -> ExportedProgram:
     """See `Draws.export`."""
     x = inputs.cast(inputs.rows(x, slice(2)), draws.device, draws.dtype)
     x = inputs.cat([x, x]) if inputs.count(x) == 1 else x  # a size of 1 would be taken for the only one
-    if draws.outcomes(x, 0, 1).values is not None:
+    if draws.outcomes(x, 0, 1).numeric:
         raise StakesError("expected draws over classes, but these are over numbers, which cannot be exported yet")
     args = (x,) if isinstance(x, Tensor) else x if isinstance(x, tuple) else ()
     kwargs = dict(x) if isinstance(x, Mapping) else {}

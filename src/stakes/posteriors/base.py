@@ -83,7 +83,7 @@ class Posterior(nn.Module, ABC):
         with evaluating(self):
             outcomes = self.likelihood.outcomes(self.shared_outputs(x, samples))
         # By way of logarithms: these are the probabilities whose logarithms training sees.
-        return Outcomes(outcomes.log_weights.exp().mean(0)) if outcomes.values is None else outcomes.mixture()
+        return outcomes.mixture() if outcomes.numeric else Outcomes(outcomes.log_weights.exp().mean(0))
 
     def check(self, x: Inputs) -> None:
         """Refuse a network that could be trained on such inputs, but not drawn from; `fit` asks before it starts."""

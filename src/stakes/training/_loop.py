@@ -74,6 +74,7 @@ class TrainingLoop:
         with one_thread() if _is_small(models[0].posterior, self.fabric.device) else nullcontext():
             with seeds.seeded(self.seed, "check"):  # for a dataset that draws random numbers
                 batch = models[0].examples.first()
+            self._prepare(models)
             models[0].posterior.check(self.fabric.to_device(batch.x))
             learning = list(models)
             for number in range(len(models[0].history.epochs) + 1, self.config.epochs + 1):
@@ -101,6 +102,17 @@ class TrainingLoop:
                 model.restore_best()
                 with seeds.seeded(model.seed, "finish"):
                     model.posterior.finish(_Batches(model, self.fabric.device, self.batch_size))
+
+    def _prepare(self, models: Sequence[ModelState]) -> None:
+        """Show the likelihoods the labels; models of a stack share one likelihood, and so the labels of the first."""
+
+        def labels() -> Iterator[Tensor]:  # not read unless they are wanted
+            for batch in models[0].examples.in_order(self.batch_size):
+                yield batch.labels
+
+        for model in models:
+            with seeds.seeded(self.seed, "labels"):  # for a dataset that draws random numbers
+                model.posterior.likelihood.prepare(labels())
 
     def _epoch(self, number: int, models: int) -> float:
         """One pass over the examples: the mean loss over all processes."""

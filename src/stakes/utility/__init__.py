@@ -1,7 +1,22 @@
-"""What decisions are worth: the contract, tables over named outcomes, and files of costs."""
+"""What decisions are worth: the contract, tables over named outcomes, losses over numbers, and files of costs."""
 
+from stakes.utility.amounts import AmountUtility, NumberUtility, Range
 from stakes.utility.base import Utility, utilities
 from stakes.utility.by_row import FormulaUtility
+from stakes.utility.continuous import Linex, Newsvendor, Squared
+from stakes.utility.curves import CurveUtility
 from stakes.utility.table import TableUtility
 
-__all__ = ["FormulaUtility", "TableUtility", "Utility", "utilities"]
+__all__ = [
+    "AmountUtility",
+    "CurveUtility",
+    "FormulaUtility",
+    "Linex",
+    "Newsvendor",
+    "NumberUtility",
+    "Range",
+    "Squared",
+    "TableUtility",
+    "Utility",
+    "utilities",
+]

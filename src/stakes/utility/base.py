@@ -1,8 +1,8 @@
 """The contract of a utility: what a decision is worth, whatever decisions and outcomes are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -16,7 +16,10 @@ from stakes.outcomes import Outcomes
 from stakes.registry import Registry
 
 if TYPE_CHECKING:
+    from stakes.utility.amounts import Range
     from stakes.utility.by_row import FormulaUtility
+    from stakes.utility.curves import CurveUtility, Points
+    from stakes.utility.function import FunctionMenu, FunctionUtility
     from stakes.utility.table import FormulaCells, Table, TableUtility
 
 Given = Literal["cost", "utility"]
@@ -158,11 +161,49 @@ class Utility(ABC):
             raise StakesError("expected a table of utilities for each label, but got none")
         return replace(tables[0], values=np.stack([table.values for table in tables]), per_label=True)
 
+    # Outcomes that are numbers: see also `Newsvendor`, `Squared` and `Linex` ---------------------------------
+
+    @staticmethod
+    def from_function(
+        cost: Callable[[Any, Tensor], Tensor], decisions: "Range | Sequence[str]", *, unit: str = ""
+    ) -> "FunctionUtility | FunctionMenu":
+        """From a function of tensors, ``cost(decision, outcome)``, for outcomes that are numbers.
+
+        ``decisions`` are numbers in a `Range`, and the function gets a tensor of them that broadcasts with the
+        outcomes; or names, and it gets one name at a time. It cannot be saved: see `from_curves`.
+        """
+        from stakes.utility.amounts import Range
+        from stakes.utility.function import FunctionMenu, FunctionUtility
+
+        if isinstance(decisions, Range):
+            return FunctionUtility(cost, **asdict(decisions), unit=unit)
+        return FunctionMenu(cost, tuple(decisions), unit=unit)
+
+    @staticmethod
+    def from_curves(curves: "Mapping[str, float | Points]", *, unit: str = "") -> "CurveUtility":
+        """From a cost curve for each named decision, over outcomes that are numbers.
+
+        A curve is a number, or points ``(outcome, cost)``, joined by straight lines, with a jump where an outcome is
+        given twice, and constant before the first and after the last.
+
+        >>> Utility.from_curves({"service now": 400, "run on": [(0, 2000), (30, 2000), (30, 0)]}, unit="€").decisions
+        ('service now', 'run on')
+        """
+        from stakes.utility.curves import CurveUtility
+
+        return CurveUtility(curves, unit=unit)
+
     # What every kind answers -------------------------------------------------------------------------
 
     @abstractmethod
     def expected(self, outcomes: Outcomes) -> Tensor:
         """``(..., K) -> (..., D)``: the expected utility of every decision."""
+
+    def best_choice(self, outcomes: Outcomes) -> Tensor:
+        """``(..., K) -> (...)``: the decision with the highest expected utility, an integer into ``decisions``, or a
+        number where decisions are numbers.
+        """
+        return self.expected(outcomes).argmax(-1)
 
     def expected_of(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """``(S, B, ..., K), (B, ...) -> (S, B, ...)``: the expected utility of one decision for each input."""

@@ -1,10 +1,5 @@
-"""Likelihoods: what a network's outputs say of the outcome, and of the label that was observed.
+"""Likelihoods of named classes."""
 
-The noise model lives here and only here. The likelihood of the data uses the distribution of the label
-*as it was observed*; decisions use the distribution of the outcome *as it is*.
-"""
-
-from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -12,46 +7,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
+from stakes.likelihoods.base import CLASS_AXIS, Likelihood, in_single_precision, kinds
 from stakes.outcomes import Outcomes
-from stakes.registry import Registry
 
-CLASS_AXIS = 2  # of outputs (S, B, C, ...)
 SMALLEST_PROB = 1e-12  # of a label under a mean predictive, which may round to 0
-
-kinds: Registry["Likelihood"] = Registry("likelihood")
-
-
-class Likelihood(nn.Module, ABC):
-    """Network outputs of S draws, ``(S, B, C, ...)``, as `Outcomes`, and as log-probabilities of labels."""
-
-    classes: int | None = None  # of the outcomes, where they are not as many as the network's outputs
-
-    @abstractmethod
-    def outcomes(self, outputs: Tensor) -> Outcomes:
-        """``(S, B, C, ...) -> (S, B, ..., K)``: the outcome as it is."""
-
-    @abstractmethod
-    def log_prob(self, outputs: Tensor, labels: Tensor, outcomes: Outcomes | None = None) -> Tensor:
-        """``(S, B, C, ...), (B, ...) -> (S, B, ...)``: log p(label as it was observed).
-
-        ``outcomes`` are those of the outputs, where they are computed already. Of a label that does not count it is 0.
-        """
-
-    def mixture_log_prob(self, outcomes: Outcomes, labels: Tensor) -> Tensor | None:
-        """``(B, ..., K), (B, ...) -> (B, ...)``: log p(label) under a mixture over draws; None if it has no density."""
-        return None
-
-    def counted(self, labels: Tensor) -> Tensor | None:
-        """``(B, ...)`` of booleans: the labels that count in losses and scores; None if all of them do."""
-        return None
-
-    def settings(self) -> dict[str, Any]:
-        """The keyword arguments of its constructor in JSON types."""
-        return {}
-
-    def spec(self) -> dict[str, Any]:
-        """The name of its kind, and its settings, from which `from_spec` builds it again."""
-        return {"kind": kinds.name_of(type(self)), **self.settings()}
 
 
 class _ClassLikelihood(Likelihood):
@@ -122,7 +81,7 @@ class Categorical(_ClassLikelihood):
                 "expected a network output of shape (B, C, ...) with C >= 2 classes, but got "
                 f"{tuple(outputs.shape[1:])}: use the likelihood Bernoulli() for a single logit"
             )
-        return Outcomes.from_logits(_in_single_precision(outputs), CLASS_AXIS)
+        return Outcomes.from_logits(in_single_precision(outputs), CLASS_AXIS)
 
 
 @kinds.register("bernoulli")
@@ -148,7 +107,7 @@ class Bernoulli(_ClassLikelihood):
         self.labels = labels
 
     def outcomes(self, outputs: Tensor) -> Outcomes:
-        logits = _in_single_precision(outputs)
+        logits = in_single_precision(outputs)
         if self.labels is None and outputs.ndim == 2:
             return Outcomes.from_logit(logits)
         if outputs.ndim < 3 or outputs.shape[CLASS_AXIS] != (self.labels or 1):
@@ -235,12 +194,6 @@ class NoisyCategorical(Categorical):
         return super().settings() | {"learn": self.learn, **noise}
 
 
-def from_spec(spec: dict[str, Any]) -> Likelihood:
-    """The likelihood that ``Likelihood.spec`` described."""
-    settings = dict(spec)
-    return kinds[settings.pop("kind", None)](**settings)
-
-
 def _rate_logit(rate: float, learn: bool) -> Tensor:
     if not 0 <= rate < 1:
         raise StakesError(f"expected a rate of label noise in [0, 1), but got {rate}")
@@ -261,8 +214,3 @@ def _matrix_logits(matrix: ArrayLike | None, learn: bool) -> Tensor:
     if learn and (table == 0).any():
         raise StakesError("a learnt noise matrix cannot start from exact zeros: their gradient is 0; mix in a little")
     return table.log().float()
-
-
-def _in_single_precision(outputs: Tensor) -> Tensor:
-    """At least: half precision gives probabilities of three digits, which do not sum to 1."""
-    return outputs.float() if outputs.itemsize < 4 else outputs

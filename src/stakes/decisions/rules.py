@@ -1,24 +1,24 @@
-"""Decisions: from what a model says of the outcomes, and a utility, to what to do.
+"""From what a model says of the outcomes, and a utility, to what to do.
 
-h*(x) = argmax_h  sum_c u(h, c) p(c | x)
+h*(x) = argmax_h  sum_c u(h, c) p(c | x),  or the integral of u(h, y) p(y | x), where outcomes are numbers
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from stakes import inputs
+from stakes.decisions.results import AmountDecisions, Decisions, joined, rows_of
 from stakes.errors import StakesError, listing
 from stakes.outcomes import Outcomes, Predictive
-from stakes.utility import TableUtility, Utility
+from stakes.utility import AmountUtility, TableUtility, Utility
 
 Rule = Literal["optimal", "argmax"]
 RULES: tuple[Rule, ...] = ("argmax", "optimal")
@@ -26,47 +26,6 @@ FEWEST_GROUPS = 5  # of draws, whose spread is the Monte-Carlo error
 FEWEST_DRAWS = 10  # before an input may settle
 EQUAL_DRAWS = 1e-6  # less spread than this share of the lead is rounding
 SETTLE = 0.99  # the confidence for tables, whose rows are many
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """What `decide` says about each input."""
-
-    names: tuple[str, ...]  # the D decisions
-    choice: Tensor  # (B, ...) of integers into names
-    utilities: Tensor  # (B, ..., D) expected utility of every decision
-    outcomes: Outcomes  # (B, ..., K) the mixture over draws
-    margin_error: Tensor | None = None  # (B, ...) Monte-Carlo standard error of the margin, if there were draws
-    taken: Tensor | None = None  # (B,) of integers: how many draws each input took, if there were draws
-
-    @property
-    def probs(self) -> Tensor:
-        """(B, ..., C) the mean predictive."""
-        return self.outcomes.weights
-
-    @property
-    def chosen_names(self) -> NDArray[np.str_]:
-        """(B, ...) the name of each choice."""
-        return np.asarray(self.names)[self.choice.cpu().numpy()]  # type: ignore[no-any-return]
-
-    @property
-    def expected_utility(self) -> Tensor:
-        """(B, ...) what the choice is expected to be worth."""
-        return self.utilities.gather(-1, self.choice.unsqueeze(-1)).squeeze(-1)
-
-    @property
-    def runner_up(self) -> Tensor:
-        """(B, ...) the best of the other decisions; the choice itself if there is no other."""
-        return self.utilities.scatter(-1, self.choice.unsqueeze(-1), -torch.inf).argmax(-1)
-
-    @property
-    def margin(self) -> Tensor:
-        """(B, ...) by how much the choice beats the runner-up; 0 if there is no other decision."""
-        rival = self.utilities.gather(-1, self.runner_up.unsqueeze(-1)).squeeze(-1)
-        return self.expected_utility - rival
-
-    def __len__(self) -> int:
-        return len(self.choice)
 
 
 class _Look(NamedTuple):
@@ -101,6 +60,8 @@ def decide(
     covered: that only several units dropped together make a great loss, while all other draws differ a little.
 
     The rule ``argmax`` is for comparison: it acts as if the most probable outcome were certain.
+
+    Where decisions are numbers (`Newsvendor`, say), the result is `AmountDecisions`.
     """
     if rule not in RULES:
         raise StakesError(f"expected a rule of {RULES}, but got {rule!r}")
@@ -125,7 +86,7 @@ def decide(
         rows = utility.rows(slice(first, last))
         parts.append(_decide_draws(draws, rows, rule, predictive.predictor.group, None).decisions)
         first = last
-    return _joined(parts)
+    return joined(parts)
 
 
 def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:
@@ -137,14 +98,30 @@ def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:
 
 
 def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
+    if isinstance(utility, AmountUtility):
+        return _decide_amounts(outcomes, utility, rule)
     utilities = utility.expected(outcomes)  # (B, ..., D)
     if rule == "argmax":
         if not isinstance(utility, TableUtility):
-            raise StakesError("the rule 'argmax' needs named outcomes, of which one is the most probable")
+            raise _no_argmax()
         choice = utility.response_to(outcomes.weights.argmax(-1))
     else:
         choice = utilities.argmax(-1)
     return Decisions(utility.decisions, choice, utilities, outcomes)
+
+
+def _decide_amounts(outcomes: Outcomes, utility: AmountUtility, rule: Rule) -> AmountDecisions:
+    if rule == "argmax":
+        raise _no_argmax()
+    choice = utility.best_choice(outcomes)
+    rival = utility.runner_up(outcomes, choice)
+    candidates = [choice] if rival is None else [choice, rival]
+    utilities = torch.stack([utility.expected_of(outcomes, amount) for amount in candidates], -1)
+    return AmountDecisions((), choice, utilities, outcomes, next_best=rival)
+
+
+def _no_argmax() -> StakesError:
+    return StakesError("the rule 'argmax' needs named outcomes, of which one is the most probable")
 
 
 def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, doubt: float | None) -> _Look:
@@ -153,6 +130,8 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
     samples, rivals = draws.shape[0], len(utility.decisions) - 1 if doubt is not None else 1
     decisions = replace(decisions, taken=torch.full(decisions.choice.shape[:1], samples))
     clear = torch.ones_like(decisions.choice, dtype=torch.bool)
+    if isinstance(decisions, AmountDecisions):
+        return _Look(_with_amount_errors(decisions, draws, utility, group), clear)
     if len(utility.decisions) == 1 or samples == 1:
         return _Look(decisions, clear)
     others = decisions.utilities.scatter(-1, decisions.choice.unsqueeze(-1), -torch.inf).topk(rivals)  # (b, ..., R)
@@ -161,8 +140,7 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
         advantage = utility.advantage(draws, decisions.choice, rival)  # (S, b, ...)
         error, freedom = _standard_error(advantage, group)
         if number == 0:
-            widening = _student(0.975, freedom) / _student(0.975, None)
-            decisions = replace(decisions, margin_error=error * widening)
+            decisions = replace(decisions, margin_error=error * _widening(freedom))
         if doubt is not None:
             lead = decisions.expected_utility - others.values[..., number]
             clear &= lead > _student(1 - doubt, freedom) * error
@@ -173,6 +151,17 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
                 equal = advantage.std(0) < EQUAL_DRAWS * lead
                 clear &= ~equal | ((1 - unseen) * lead + unseen * least > 0)
     return _Look(decisions, clear)
+
+
+def _with_amount_errors(decisions: AmountDecisions, draws: Outcomes, utility: Utility, group: int) -> AmountDecisions:
+    if draws.shape[0] == 1:
+        return decisions
+    error, freedom = _standard_error(utility.expected_of(draws, decisions.choice), group)
+    decisions = replace(decisions, utility_error=error * _widening(freedom))
+    if decisions.next_best is None:
+        return decisions
+    error, freedom = _standard_error(utility.advantage(draws, decisions.choice, decisions.next_best), group)
+    return replace(decisions, margin_error=error * _widening(freedom))
 
 
 def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
@@ -186,6 +175,11 @@ def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
     if group > 1 and groups >= FEWEST_GROUPS:
         values = values[: groups * group].reshape(groups, group, *values.shape[1:]).mean(1)  # (groups, ...)
     return values.std(0) / math.sqrt(len(values)), len(values) - 1
+
+
+def _widening(freedom: int) -> float:
+    """Of a standard error from few draws, so that two of them are 95 %, as of a known one."""
+    return _student(0.975, freedom) / _student(0.975, None)
 
 
 @cache
@@ -205,9 +199,13 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
     if predictor.shown < 1:
         needed = predictor.group * math.log(doubt) / math.log(1 - predictor.shown)
         ends = [*(end for end in ends[:-1] if end >= needed), ends[-1]]
-    row = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1).weights.nbytes
+    one = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1)
+    if one.numeric:  # their mixtures would have as many parts as the draws of each input
+        raise StakesError(
+            "settle= is for named outcomes: inputs whose outcomes are numbers take all draws; leave it out"
+        )
     settled, order = [], []
-    for x in inputs.split(predictive.x, max(1, predictive.memory // (4 * row * predictor.samples))):
+    for x in inputs.split(predictive.x, max(1, predictive.memory // (4 * one.weights.nbytes * predictor.samples))):
         index = torch.arange(first, first + inputs.count(x), device=predictor.device)
         first += len(index)
         draws: list[Outcomes] = []
@@ -217,12 +215,12 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
             look = _decide_draws(draws[0], utility.rows(index), "optimal", predictor.group, doubt)
             # An image leaves when all its pixels are clear.
             done = look.clear.reshape(len(index), -1).all(1) | (end == ends[-1])
-            settled.append(_rows(look.decisions, done))
+            settled.append(rows_of(look.decisions, done))
             order.append(index[done])
             if bool(done.all()):
                 break
             index, x, draws = index[~done], inputs.rows(x, ~done), [draws[0].rows(~done, 1)]
-    return _rows(_joined(settled), torch.cat(order).argsort())
+    return rows_of(joined(settled), torch.cat(order).argsort())
 
 
 def _looks(samples: int, group: int) -> list[int]:
@@ -230,30 +228,3 @@ def _looks(samples: int, group: int) -> list[int]:
     fewest = group * -(-FEWEST_DRAWS // group)
     ends = [fewest * step * 10**power for power in range(8) for step in (1, 2, 5)]
     return [*(end for end in ends if end < samples), samples]
-
-
-def _rows(decisions: Decisions, index: Tensor) -> Decisions:
-    """Those for some inputs."""
-    return replace(
-        decisions,
-        choice=decisions.choice[index],
-        utilities=decisions.utilities[index],
-        outcomes=decisions.outcomes.rows(index),
-        margin_error=None if decisions.margin_error is None else decisions.margin_error[index],
-        taken=None if decisions.taken is None else decisions.taken[index],
-    )
-
-
-def _joined(parts: Sequence[Decisions]) -> Decisions:
-    if len(parts) == 1:
-        return parts[0]
-    errors = [part.margin_error for part in parts if part.margin_error is not None]
-    taken = [part.taken for part in parts if part.taken is not None]
-    return Decisions(
-        parts[0].names,
-        torch.cat([part.choice for part in parts]),
-        torch.cat([part.utilities for part in parts]),
-        Outcomes.cat([part.outcomes for part in parts]),
-        torch.cat(errors) if errors else None,
-        torch.cat(taken) if taken else None,
-    )
