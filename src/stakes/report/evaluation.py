@@ -143,5 +143,5 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
         "quantity": f"{given} of a decision{f' [{utility.unit}]' if utility.unit else ''}",
         "amounts": amounts,
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
-        "chart": reliability_chart(curves, 0),
+        "chart": reliability_chart(curves, next(iter(curves), "")),
     }
