@@ -85,7 +85,7 @@ def _worths(
     for first in range(0, len(copies), group):
         some = copies[first : first + group]
         probs = part.predictor(torch.cat(some)).mean_probs()
-        worths += [own.realised(decide(each, own).choice, true) for each in probs.unflatten(0, (len(some), len(x)))]
+        worths += [own.realised(decide(each, own).choice, true) for each in probs.reshape(len(some), len(x), -1)]
     return np.stack(worths)
 
 
