@@ -5,6 +5,7 @@ from math import floor, log10
 from typing import Any, Literal
 
 from stakes.evaluation.metrics import Interval
+from stakes.report.amounts import Amounts
 from stakes.utility import Utility
 
 Verdict = Literal["more", "less", "unclear", "same"]
@@ -46,6 +47,11 @@ def interval(value: Interval, *, digits: int | None = None, sign: bool = False, 
 
 def share(value: float) -> str:
     return f"{100 * value:.1f} %"
+
+
+def with_unit(text: str, utility: Utility) -> str:
+    """``£13.60``, ``13.60 €``: see `Amounts`."""
+    return Amounts.of(utility).with_unit(text)
 
 
 def bracketed(utility: Utility) -> str:

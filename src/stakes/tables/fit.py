@@ -18,7 +18,7 @@ from stakes._io.tensors import read_tensors, write_tensors
 from stakes.evaluation.comparison import Predictions, best_seed, compare, score
 from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
-from stakes.tables.importance import Tested, importance
+from stakes.tables.importance import ScoredDivision, importance
 from stakes.tables.mix import HeldOut, Mix, choose, mix
 from stakes.tables.models import TRAINED, trained_for
 from stakes.tables.prepare import Division, PreparedTable, prepare
@@ -162,7 +162,7 @@ def _importance(
         if len(division.tested):
             mixed = solved[division.name].mixes[best.model]
             parts = {model: _load_parts(folder, model, best.seed, division) for model in mixed.weights}
-            tested.append(Tested(division, mixed.predictor(parts)))
+            tested.append(ScoredDivision(division, mixed.predictor(parts)))
     return importance(tested, prepared.test_labels, prepared.test_utility, seed)
 
 

@@ -26,7 +26,7 @@ AT_ONCE = 4_096  # rows that are predicted at once
 
 
 @dataclass(frozen=True, eq=False)
-class Tested:
+class ScoredDivision:
     """The test rows of a division, and the model that was made without them."""
 
     division: Division
@@ -34,7 +34,7 @@ class Tested:
 
 
 def importance(
-    parts: list[Tested],
+    parts: list[ScoredDivision],
     labels: Tensor,
     utility: TableUtility,
     seed: int,
@@ -53,7 +53,7 @@ def importance(
     return {"columns": losses, "rows": worth.shape[1], "not_measured": len(names) - len(columns)}
 
 
-def _sample(part: Tested, share: float, seed: int) -> tuple[Tensor, Tensor]:
+def _sample(part: ScoredDivision, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Which of all test rows, and their features: a share of those of a division."""
     division = part.division
     count = min(len(division.tested), max(1, round(share * len(division.tested))))
@@ -62,7 +62,7 @@ def _sample(part: Tested, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _worths(
-    part: Tested,
+    part: ScoredDivision,
     sample: tuple[Tensor, Tensor],
     columns: list[int],
     labels: Tensor,
@@ -83,7 +83,11 @@ def _worths(
     for first in range(0, len(copies), group):
         some = copies[first : first + group]
         probs = part.predictor(torch.cat(some)).mean_probs()
+<<<<<<< HEAD
         worths += [own.realised(decide(each, own).choice, true) for each in torch.split(probs, len(x))]
+=======
+        worths += [own.realised(decide(each, own).choice, true) for each in probs.reshape(len(some), len(x), -1)]
+>>>>>>> report
     return np.stack(worths)
 
 
