@@ -144,9 +144,5 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
         "quantity": f"{given} of a decision",
         "amounts": amounts,
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
-<<<<<<< HEAD
         "chart": reliability_chart(curves, next(iter(curves))),
-=======
-        "chart": reliability_chart(curves, next(iter(curves), "")),
->>>>>>> report
     }

@@ -83,11 +83,7 @@ def _worths(
     for first in range(0, len(copies), group):
         some = copies[first : first + group]
         probs = part.predictor(torch.cat(some)).mean_probs()
-<<<<<<< HEAD
         worths += [own.realised(decide(each, own).choice, true) for each in torch.split(probs, len(x))]
-=======
-        worths += [own.realised(decide(each, own).choice, true) for each in probs.reshape(len(some), len(x), -1)]
->>>>>>> report
     return np.stack(worths)
 
 
