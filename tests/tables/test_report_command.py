@@ -107,7 +107,7 @@ def test_what_is_no_finished_run_is_one_line(refused: Callable[..., str], tmp_pa
         ("--test", "0.3", "--folds", "3", "--group", "ward", "--seeds", "3", "--seed", "7", "--unit", "£ a day"),
         ("--drop", '"age, in years",ward', "--categorical", "ward", "--labels", '0=a,"1=b, c"', "--target=-diagnosis"),
         ("--test", "cv", "--models", "boosting,blend"),
-        ("--time", "age", "--network", "mlp"),
+        ("--time", "age", "--network", "mlp", "--learning-rate", "0.004"),
         ("--label-noise", "0.1", "--models", "noise"),
         ("--label-noise", "learnt", "--network", "mlp", "--posterior", "ensemble", "--members", "3"),
         (

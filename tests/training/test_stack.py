@@ -11,6 +11,7 @@ from stakes import (
     MLP,
     BatchEnsemble,
     Ensemble,
+    Laplace,
     LossCalibrated,
     MCDropout,
     MeanField,
@@ -232,3 +233,19 @@ def test_decisions_of_a_stack_share_their_masks() -> None:
     x = torch.randn(1, 3, 4).expand(6, 3, 4)
     probs = stack.mixture(x, 5).weights  # (6, 3, C)
     assert torch.equal(probs, probs[:1].expand(probs.shape)), "equal inputs, equal masks"
+
+
+def test_posteriors_that_are_fitted_after_training_are_chosen_by_their_network_and_finished() -> None:
+    """A Laplace posterior has no draws before its last step; alone and together, each epoch is scored by its mode."""
+
+    def fresh() -> list[Laplace]:
+        return [Laplace(network) for network in networks(2, dropout=0.0)]
+
+    sets, held = [examples(seed) for seed in (0, 1)], [examples(seed) for seed in (2, 3)]
+    config = Training(epochs=4, batch_size=60, learning_rate=0.05, select="nll")
+    together, alone = fresh(), fresh()
+    fit_together(together, Standard(), sets, held, utility=UTILITY, config=config, seeds_of=[5, 6])
+    for posterior, other, train, validation, seed in zip(together, alone, sets, held, [5, 6], strict=True):
+        fit(other, Standard(), train, validation, utility=UTILITY, config=config, seed=seed, progress=False)
+        ours, theirs = (each.draw(20, seed=0)(validation.x).mean_probs() for each in (posterior, other))
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from stakes.errors import StakesError, listing
 from stakes.tables.models import TRAINED, compared_names, trained_for, with_constant
-from stakes.tables.problem import FAMILIES, Noise, Recipe
+from stakes.tables.problem import FAMILIES, LEARNING_RATES, Noise, Recipe
 
 CHECKPOINT_SECONDS = 1.0  # a checkpoint of a network for tables takes milliseconds
 CV = "cv"  # every row is a test row once
@@ -172,8 +172,8 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
     options |= {key: value for key, value in recipe["posterior"].items() if key == "members"}
     options |= _changed(recipe, defaults["recipe"], "hidden", "dropout", "samples")
     options |= {"label_noise": recipe["noise"]} if recipe["noise"] is not None else {}
-    training = ("epochs", "patience", "batch_size", "learning_rate")
-    options |= _changed(recipe["training"], defaults["recipe"]["training"], *training)
+    usual = defaults["recipe"]["training"] | {"learning_rate": LEARNING_RATES[recipe["network"]]}
+    options |= _changed(recipe["training"], usual, "epochs", "patience", "batch_size", "learning_rate")
     words = [settings["data"]]
     for name, value in (options | {"out": out}).items():
         option, text = f"--{name.replace('_', '-')}", _joined(value) if isinstance(value, list) else str(value)

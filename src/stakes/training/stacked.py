@@ -13,7 +13,7 @@ members and width 128 take a step of 32 rows in 0.6 of the time when stacked, of
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -149,6 +149,11 @@ class Stack(Posterior):
             views = {**parameters, **self._buffers_by_name}
             for name, tensor in [*_Template(member).named_parameters(), *_Template(member).named_buffers()]:
                 tensor.data = views[name].data[index]
+
+    def train(self, mode: bool = True) -> Self:
+        for member in self.members:  # the best epoch of each is chosen by its draws, which follow its mode
+            member.train(mode)
+        return super().train(mode)
 
     def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         return self._each(lambda member, x: _rows_last(member.outputs(x, samples)), x, x_axis=1, out_axis=3)
