@@ -124,13 +124,13 @@ def test_how_rows_are_divided_in_words(rows: dict[str, Any], words: str) -> None
     ],
 )
 def test_the_choice_says_why_and_how_sure_it_is(tmp_path: Path, lead: tuple[float, ...], words: str) -> None:
-    comparison = three_models(tmp_path).comparison
-    choice = replace(comparison.choice, lead=metrics.Interval(*lead))
-    said = chosen_because(replace(comparison, choice=choice), UTILITY)
+    run = three_models(tmp_path)
+    choice = replace(run.comparison.choice, lead=metrics.Interval(*lead))
+    said = chosen_because(replace(run, comparison=replace(run.comparison, choice=choice)))
     assert said.startswith("it is the test's. On these rows ")
     assert words in said
-    alone = replace(comparison, choice=Choice("calibrated", "it is the only one"))
-    assert chosen_because(alone, UTILITY) == "it is the only one."
+    alone = replace(run.comparison, choice=Choice("calibrated", "it is the only one"))
+    assert chosen_because(replace(run, comparison=alone)) == "it is the only one."
 
 
 def test_decisions_that_draws_settle(tmp_path: Path) -> None:

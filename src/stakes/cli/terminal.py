@@ -102,7 +102,7 @@ def print_run(run: Run, console: Console) -> None:
             console.print(escape(sentence), soft_wrap=True, highlight=False)
     console.print()
     console.print(_table(run))
-    because = escape(chosen_because(run.comparison, run.utility))
+    because = escape(chosen_because(run))
     console.print(f"\nChosen: [bold]{run.comparison.chosen}[/bold], {because}", soft_wrap=True, highlight=False)
     for sentence in caveats(run):
         console.print(f"Note: {escape(sentence)}", soft_wrap=True, highlight=False)

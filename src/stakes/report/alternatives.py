@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from stakes.evaluation.comparison import Comparison
 from stakes.report.amounts import Amounts
 from stakes.report.headline import contrast
 from stakes.report.words import verdict
 from stakes.tables.run import Run
-from stakes.utility import Utility
+from stakes.tables.task import CV
 
 FINDINGS = {
     "more": "better, beyond chance",
@@ -50,18 +49,21 @@ def alternatives(run: Run) -> dict[str, Any]:
         "gain_scale": (min([0.0, *(gain.low for gain in gains)]), max([0.0, *(gain.high for gain in gains)])),
         "reference": "one decision for everybody" if comparison.reference == "constant" else comparison.reference,
         "about": {model: ABOUT[model] for model in comparison.models if model in ABOUT},
-        "because": chosen_because(comparison, run.utility),
+        "because": chosen_because(run),
     }
 
 
-def chosen_because(comparison: Comparison, utility: Utility) -> str:
+def chosen_because(run: Run) -> str:
     """Why a model was chosen, and how sure that is."""
-    choice, amounts = comparison.choice, Amounts.of(utility)
+    choice, amounts = run.comparison.choice, Amounts.of(run.utility)
     if choice.lead is None or choice.rival is None:
         return f"{choice.why}."
     gain, found = amounts.gain(choice.lead), verdict(choice.lead)
+    tested = "The test rows had no part in the choice."
+    if run.rows["tested"] == CV:
+        tested = "Every row had a part in the choice, judged by parts of the models that did not see it."
     if found == "same":
-        return f"{choice.why}. On these rows {choice.rival} decided just so. The test rows had no part in the choice."
+        return f"{choice.why}. On these rows {choice.rival} decided just so. {tested}"
     sure = {
         "more": "beyond chance",
         "less": "beyond chance: a loss, which the choice does not go by",
@@ -69,5 +71,5 @@ def chosen_because(comparison: Comparison, utility: Utility) -> str:
     }[found]
     return (
         f"{choice.why}. On these rows its decisions {amounts.verb} {amounts.difference(gain)} each than those of "
-        f"{choice.rival} (95 % interval {amounts.range(gain)}), {sure}. The test rows had no part in the choice."
+        f"{choice.rival} (95 % interval {amounts.range(gain)}), {sure}. {tested}"
     )

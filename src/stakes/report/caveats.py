@@ -45,6 +45,11 @@ def _close_choice(run: Run) -> list[str]:
     if verdict(choice.lead) == "same":
         return [f"{choice.model} and {choice.rival} decided alike on the rows that the choice was made by."]
     gain = amounts.gain(choice.lead)
+    if gain.mean < 0:
+        return [
+            f"On the rows that the choice was made by, {choice.rival} was the better one: the decisions of "
+            f"{choice.model} {amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)})."
+        ]
     return [
         f"{choice.model} was chosen over {choice.rival} by a hair: on the rows that the choice was made by, its "
         f"decisions {amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)})."

@@ -105,7 +105,7 @@ def claimed_sentence(run: Run) -> str:
     did = "they cost" if amounts.costs else "they were worth"
     sentence = f"The model expected its decisions to {'cost' if amounts.costs else 'be worth'} {expected}; {did} {came}"
     if level.low <= claimed <= level.high:
-        return f"{sentence}, which is within chance."
+        return f"{sentence}, a difference that these rows cannot tell from chance."
     return f"{sentence}, which is beyond chance: do not rely on what it expects."
 
 
