@@ -2,12 +2,12 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from stakes.cli.main import main
@@ -68,8 +68,6 @@ def test_help(run, command: tuple[str, ...]) -> None:  # type: ignore[no-untyped
     assert (code, err) == (0, "")
     assert "Usage: " in out
     assert "[default: (" in out or command not in (("fit",), ("costs", "new"))
-    if command == ():
-        assert run() == (0, out, "")
 
 
 def test_version(run) -> None:  # type: ignore[no-untyped-def]
@@ -144,20 +142,22 @@ def test_costs_check_says_what_looks_wrong(run, tmp_path: Path) -> None:  # type
 
 @pytest.mark.slow
 def test_the_demo(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    """The paper's example at its smallest: one seed, few epochs."""
+    """At its smallest: without networks and trees."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("stakes.cli.demo.EPOCHS", 5)
-    code, _, err = run("demo", "--seeds", 1, "--workers", 1)
+    monkeypatch.setattr("stakes.cli.demo.MODELS", ("constant", "logistic", "blend"))
+    code, out, err = run("demo", "--workers", 1)
     assert code == 0, err
     summary = json.loads((tmp_path / "demo" / "summary.json").read_text(encoding="utf-8"))
     assert summary["unit"] == "£"
-    assert summary["outcomes"] == ["Healthy", "Mild", "Severe"]
-    assert {row["model"] for row in summary["rows"]} == {
-        "constant", "standard", "weighted", "calibrated", "noise", "noise+calibrated", "boosting"}  # fmt: skip
-    decisions = pd.read_csv(tmp_path / "demo" / "decisions.csv")
-    assert list(decisions.columns[:2]) == ["diagnosis", "decision"]
-    assert len(decisions) == 300
-    assert err.startswith("stakes fit demo/data/train.csv ")
+    assert summary["decisions"] == ["send home", "biopsy", "operate"]
+    assert summary["rows_used"]["test"] == 569, "every row is a test row once"
+    assert out.startswith("Deciding with this model costs £")
+    assert "less than deciding “biopsy” for everybody" in out
+    assert "That is beyond chance, on 569 test rows." in out
+    assert err.startswith("569 breast tumours")
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    for words in ("By mean radius", "What drives the decisions", "A case is known by its case."):
+        assert words in page
 
 
 def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -165,23 +165,24 @@ def test_the_demo_is_the_fit_that_it_prints(run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         "stakes.cli.main._fit_and_report", lambda task, out, **options: tasks.append((task, out, options))
     )
-    monkeypatch.setattr("stakes.tables.decide.decide_table", lambda *arguments, **options: None)
-    _, _, err = run("demo", "--seeds", 3, "--corrupted", 10)
-    assert run(*err.splitlines()[0].split()[1:])[0] == 0
+    _, out, err = run("demo")
+    assert out.startswith("\nOpen demo/report.html: ")
+    (line,) = (line for line in err.splitlines() if line.startswith("stakes fit "))
+    assert run(*shlex.split(line)[1:])[0] == 0
     assert tasks[0] == tasks[1]
-    assert tasks[0][0].seeds == 3
 
 
-def test_resuming_a_demo_with_other_data_changes_nothing(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from stakes.cli.demo import demo_task, write_patients
-    from stakes.tables.run import RunFolder
-
-    folder = RunFolder(tmp_path / "demo")
-    write_patients(tmp_path / "demo" / "data", corrupted=20)
-    settings = demo_task(Path("demo/data"), seeds=5, corrupted=20).settings()
-    folder.claim(settings, resume=False, force=False)
-    before = (tmp_path / "demo" / "data" / "train.csv").read_bytes()
-    code, _, err = run("demo", "--corrupted", 10, "--resume")
-    assert code == 1
-    assert "different: recipe" in err.splitlines()[-1]
-    assert (tmp_path / "demo" / "data" / "train.csv").read_bytes() == before
+def test_the_next_step_is_said(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    for command in ("stakes demo", "stakes costs new", "stakes fit", "stakes decide", "stakes --help"):
+        assert command in out
+    for arguments, words in (
+        (("fit",), "stakes fit patients.csv --target"),
+        (("fit", "a.csv"), "name the column with the outcome"),
+        (("fit", "a.csv", "--target", "y"), "`stakes costs new --outcomes healthy,ill` writes a file"),
+        (("fit", "a.csv", "--target", "y", "--costs", "c.csv"), "as in --out run"),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 2
+        assert words in err

@@ -76,7 +76,7 @@ test("an outcome without probability has no break-even point", () => {
 });
 
 test("the table as CSV", () => {
-  const csv = Decisions.costsCsv([[0, 1.5], [-2, 1e-7]], ['a,"b"', "c"], ["x", "y;z"], "£");
+  const csv = Decisions.costsCsv([[0, 1.5], [-2, 1e-7]], ['a,"b"', "c"], ["x", "y;z"], "£", "cost");
   assert.equal(csv, 'cost [£],x,"y;z"\n"a,""b""",0,1.5\nc,-2,1e-7\n');
-  assert.equal(Decisions.costsCsv([[1]], ["a"], ["b"], "per (hour)"), "cost,b\na,1\n", "a unit no file can state");
+  assert.equal(Decisions.costsCsv([[1]], ["a"], ["b"], "per (hour)", "utility"), "utility,b\na,1\n", "a unit no file can state");
 });

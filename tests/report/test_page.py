@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from finished_runs import NUMBERS_START, UTILITY, finished_run, random_probs, three_models, write_report
 
 from stakes import StakesError, Utility
-from stakes.decisions import decide
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import Choice
 from stakes.report import explorer
-from stakes.report.sections import within_error
-from stakes.report.words import chosen_because, divided, interval, number, numbers
+from stakes.report.alternatives import chosen_because
+from stakes.report.amounts import Amounts
+from stakes.report.claims import settled_share
+from stakes.report.words import divided, interval, number, numbers
 from stakes.tables.run import Run
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
@@ -72,71 +72,27 @@ def unpacked(text: str, kind: str) -> np.ndarray:
 # What it says --------------------------------------------------------------------------------------
 
 
-def test_the_answer_is_the_paired_difference(tmp_path: Path) -> None:
-    three_models(tmp_path, cases=400, seeds=2)
-    page = made(tmp_path)
-    true, labels = random_probs(400, 3, seed=1)
-    plain = (true + 1 / 3) / 2
-    rows = np.arange(400)
-    ours, theirs = (
-        UTILITY.costs[decide(probs, UTILITY, rule).choice.numpy(), labels.numpy()]
-        for probs, rule in ((true, "optimal"), (plain, "argmax"))
-    )
-    saved = metrics.paired_difference(np.stack([-ours] * 2), np.stack([-theirs] * 2), seed=0)
-    mean, low, high = numbers(100 * saved.mean, 100 * saved.low, 100 * saved.high)
-    assert saved.mean == pytest.approx((theirs - ours)[rows].mean())
-    assert (
-        f"Calibrated is worth {mean} £ more per 100 decisions than deciding by highest probability with the standard "
-        f"model (95 % interval {low} to {high})."
-    ) in page.text
-    assert "That is beyond chance. The whole interval lies above 0, on 400 test rows." in page.text
-
-
-@pytest.mark.parametrize(
-    ("right", "words"),
-    [
-        ("standard", "less per 100 decisions than deciding by highest probability"),
-        ("standard", "That is beyond chance, and it is a loss."),
-        ("nobody", "Calibrated is worth the same per 100 decisions as deciding by highest probability"),
-        ("nobody", "They came to the same. On these 90 test rows one cost exactly as much as the other."),
-        ("each in half", "That is not beyond chance. The interval includes 0"),
-    ],
-)
-def test_it_says_where_it_is_not_better(tmp_path: Path, right: str, words: str) -> None:
-    _, labels = random_probs(90, 3, seed=3)
-    sure = torch.nn.functional.one_hot(labels, 3).float()
-    wrong = sure.roll(1, dims=-1)
-    even = (torch.arange(90) % 2 == 0).unsqueeze(1)
-    standard = {"standard": sure, "nobody": wrong, "each in half": torch.where(even, sure, wrong)}[right]
-    calibrated = torch.where(even, wrong, sure) if right == "each in half" else wrong
-    probs = {"standard": [standard], "calibrated": [calibrated], "boosting": [wrong]}
-    finished_run(tmp_path, probs, labels, UTILITY)
-    assert words in made(tmp_path).text
-
-
 def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
     three_models(tmp_path, seeds=2)
-    page = made(tmp_path)
+    page, amounts = made(tmp_path), Amounts.of(UTILITY)
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     for row in summary["rows"]:
-        shown = [f"{100 * row['accuracy']:.1f} %", f"{row['ece']:.3f}"]
-        shown.append(
-            "{} ({} to {})".format(*numbers(*(row[key] for key in ("utility", "utility_low", "utility_high"))))
-        )
-        shown.append(" to ".join(numbers(*(-100 * row[key] for key in ("utility", "utility_high", "utility_low")))[1:]))
+        if (row["model"], row["rule"]) == ("constant", "argmax"):
+            continue
+        level = metrics.Interval(*(-row[key] for key in ("utility", "utility_high", "utility_low")))
+        shown = [amounts.mean(level), amounts.ends(level), f"{row['ece']:.3f}", f"{row['nll']:.3f}"]
         if row["difference"] is not None:
-            saved = [100 * row[key] for key in ("difference", "difference_low", "difference_high")]
-            money = [("+" if value > 0 else "") + text for value, text in zip(saved, numbers(*saved), strict=True)]
-            shown.append(f"{money[0]} ({money[1]} to {money[2]})")
+            saved = metrics.Interval(*(row[key] for key in ("difference", "difference_low", "difference_high")))
+            shown += [amounts.difference(saved)] + ([amounts.range(saved)] if saved.low or saved.high else [])
         assert all(text in page.text for text in shown), row
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
     for model in ("standard", "calibrated", "boosting"):
         first, second = (line for line in lines if (line["model"], line["rule"]) == (model, "optimal"))
-        total = np.sum([first["confusion"], second["confusion"]])
-        assert total == 240
-        expected, actual = (-100 * (first[key] + second[key]) / 2 for key in ("claimed_utility", "utility"))
-        claim = "</td><td>".join(numbers(expected, actual))
-        assert f'<th scope="row">{model}</th><td>{claim}</td>' in page.source
+        assert np.sum([first["confusion"], second["confusion"]]) == 240
+        expected, actual = (-(first[key] + second[key]) / 2 for key in ("claimed_utility", "utility"))
+        assert (
+            f'<td data-label="expected">£{expected:.2f}</td><td data-label="actual">£{actual:.2f}</td>' in page.source
+        )
     assert "All 2 seeds are counted: every test row stands for 2 decisions." in page.text
     assert "stakes fit" in page.text
     assert "Python 3.11, stakes 0.1.0" in page.text
@@ -158,29 +114,33 @@ def test_how_rows_are_divided_in_words(rows: dict[str, Any], words: str) -> None
 @pytest.mark.parametrize(
     ("lead", "words"),
     [
-        ((2, 1, 3), "2.00 £ (1.00 to 3.00) less than those of standard, beyond chance. The test rows had no part"),
+        (
+            (2, 1, 3),
+            "£2.00 less each than those of standard (95 % interval £1.00 to £3.00 less), beyond chance. The test",
+        ),
         ((2, -1, 3), "not beyond chance"),
         ((-2, -3, -1), "beyond chance: a loss, which the choice does not go by"),
-        ((0, 0, 0), "standard, the same"),
+        ((0, 0, 0), "standard decided just so."),
     ],
 )
 def test_the_choice_says_why_and_how_sure_it_is(tmp_path: Path, lead: tuple[float, ...], words: str) -> None:
     comparison = three_models(tmp_path).comparison
     choice = replace(comparison.choice, lead=metrics.Interval(*lead))
     said = chosen_because(replace(comparison, choice=choice), UTILITY)
-    assert said.startswith("it is the test's; on these rows its decisions cost ")
+    assert said.startswith("it is the test's. On these rows ")
     assert words in said
     alone = replace(comparison, choice=Choice("calibrated", "it is the only one"))
-    assert chosen_because(alone, UTILITY) == "it is the only one"
+    assert chosen_because(alone, UTILITY) == "it is the only one."
 
 
-def test_decisions_within_monte_carlo_error(tmp_path: Path) -> None:
+def test_decisions_that_draws_settle(tmp_path: Path) -> None:
     three_models(tmp_path)
     run = Run.load(tmp_path)
     probs, _ = random_probs(120, 3, seed=1)
     worth = np.sort(-(probs.double().numpy() @ UTILITY.costs.T), axis=1)
-    assert within_error(run, "calibrated") == pytest.approx(np.mean(worth[:, -1] - worth[:, -2] < 0.02))
-    assert within_error(run, "boosting") is None
+    assert settled_share(run, "calibrated") == pytest.approx(np.mean(worth[:, -1] - worth[:, -2] >= 0.02))
+    assert settled_share(run, "boosting") is None
+    assert "settled by 100 draws" in made(tmp_path).text
 
 
 def test_how_numbers_are_shown() -> None:
@@ -205,8 +165,8 @@ def test_the_explorer_has_the_saved_model_exactly(tmp_path: Path) -> None:
     assert np.array_equal(unpacked(page.data["probs"], "<f4").reshape(120, 3), probs.numpy())
     assert np.array_equal(unpacked(page.data["labels"], "<i4"), labels.numpy())
     assert np.array_equal(unpacked(page.data["rows"], "<i4"), np.arange(120) + NUMBERS_START)
-    assert page.data["costs"] == UTILITY.costs.tolist()
-    assert "of the saved calibrated model (seed 0, the one in model/) for the 120 test rows." in page.text
+    assert page.data["stated"] == UTILITY.costs.tolist()
+    assert "of the calibrated model (seed 0, the one in model/) for the 120 test rows." in page.text
     assert "retraining for them may do better" in page.text
 
 

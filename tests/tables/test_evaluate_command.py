@@ -62,7 +62,7 @@ def test_as_before_nothing_is_due(run: Path, tmp_path: Path, stakes: Callable[..
     lines = said.out.splitlines()
     assert lines[0].startswith("300 decisions cost ")
     assert lines[1].startswith("Deciding the same for everybody (treat) would have cost ")
-    assert "less, beyond chance" in lines[1]
+    assert "less), beyond chance" in lines[1]
     assert lines[2].startswith("In the last test, of 199 rows, decisions cost ")
     assert "not beyond chance" in lines[2]
     assert lines[3].startswith("The model claimed ")
@@ -136,7 +136,7 @@ def test_utilities_that_depend_on_the_row(tmp_path: Path, stakes: Callable[..., 
     assert said[1].startswith(
         "Deciding the same for everybody (pass) would have been worth 0 (0 to 0): the decisions were"
     )
-    assert " more, beyond chance." in said[1]
+    assert " more), beyond chance." in said[1]
     assert ill > 20
 
 

@@ -210,7 +210,7 @@ def test_what_is_not_from_a_run_is_not_replaced_even_by_force(
 
 
 def test_bad_demos(refused: Refused, tmp_path: Path, run_folder: Path) -> None:
-    for options in (("--corrupted", 50), ("--corrupted", -1), ("--seeds", 0), ("--resume", "--force")):
+    for options in (("--workers", 0), ("--resume", "--force")):
         refused("demo", "--out", tmp_path / "demo", *options)
         assert not (tmp_path / "demo").exists()
     taken = shutil.copytree(run_folder, tmp_path / "taken")

@@ -39,15 +39,19 @@ class FitsProgress:
         self._epochs, self._running = epochs, dict[Fit, Any]()
         self._total = self._bars.add_task("fits", status="")
         self._planned = self._done = self._started = 0.0
+        self._divisions = 1
 
     def plan(self, fits: Sequence[Fit]) -> None:
         self._planned, self._started = sum(fit.effort for fit in fits), time.monotonic()
+        self._divisions = len({fit.division for fit in fits})
         self._bars.update(self._total, total=self._planned)
 
     def __call__(self, fit: Fit, event: Event) -> None:
         self._bars.start()  # not before there is something to show: until then others write to stderr
         folds = f"fold {fit.folds[0] + 1}" if len(fit.folds) == 1 else f"{len(fit.folds)} folds"
-        division = "" if fit.division == ALL else f", test part {fit.division}"
+        division = (
+            "" if self._divisions == 1 else ", all rows" if fit.division == ALL else f", test part {fit.division}"
+        )
         name = f"  {fit.model}, {folds}{division}, seed {fit.seed}"
         if event == "started":  # a model that reports no epochs keeps a bar without an end
             self._running[fit] = self._bars.add_task(name, total=None, status="")

@@ -19,8 +19,17 @@ from stakes.paper.roads.report import road_figures, road_tables
 from stakes.paper.sweep import Result
 from stakes.report.page import render
 from stakes.report.provenance import settings_text
+from stakes.report.words import verdict
 
 _TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
+_AXES = ("corrupted", "noise", "units", "size", "width")  # that a sweep may go along
+CAPTIONS = {  # by the name of a figure's file: what to see in it
+    "patients": "Three blood tests of 15 patients: the classes differ, but not by any one test.",
+    "corruption": "True class against the label on record: what lies beside the diagonal is what models learn wrongly.",
+    "confusion": "Decisions against truth, in per cent of each true class: look at the row of the severely ill.",
+    "transition": "From a healthy to a mild patient: look at where the decision changes, against the probabilities.",
+    "sweep": "Cost against the share of wrong labels: look at how far the lines part as labels get worse.",
+}
 _FIGURES = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
 
 
@@ -42,19 +51,47 @@ def tables(result: Result) -> str:
 
 def summary(result: Result) -> str:
     """A line for each setting and model: mean utility under both rules, and the paired difference to standard."""
-    axes = [name for name in ("corrupted", "noise", "units", "size", "width") if name in result.rows[0]]
-    settings = list(dict.fromkeys(tuple(row[name] for name in axes) for row in result.rows))
+    settings = _settings(result)
+    axes = list(settings[0])
     models = result.config["methods"]
     lines = ["  ".join([*(f"{name:>9}" for name in axes), f"{'model':>16}  argmax  optimal  against standard (95 %)"])]
-    for setting in settings:
-        where = dict(zip(axes, setting, strict=True))
+    for where in settings:
         for model in models:
             argmax, optimal = (result.values("utility", method=model, rule=rule, **where).mean() for rule in RULES)
-            cells = [*(f"{value!s:>9}" for value in setting), f"{model:>16}", f"{argmax:.4f}", f" {optimal:.4f}"]
+            cells = [*(f"{value!s:>9}" for value in where.values()), f"{model:>16}", f"{argmax:.4f}", f" {optimal:.4f}"]
             if model != "standard" and "standard" in models:
                 cells.append(f" {result.gain(model, 'standard', **where)}")
             lines.append("  ".join(cells))
     return "\n".join(lines)
+
+
+def findings(result: Result) -> list[str]:
+    """What was found, in sentences: in how many settings of the sweep each model is better than standard training."""
+    models = result.config.get("methods", [])
+    if "standard" not in models or not result.rows:
+        return []
+    settings = _settings(result)
+    words = {
+        "more": "better, beyond chance, in {}",
+        "less": "worse, beyond chance, in {}",
+        "unclear": "not to be told apart in {}",
+        "same": "the same in {}",
+    }
+    sentences = []
+    for model in models:
+        if model == "standard":
+            continue
+        found = [verdict(result.difference(model, "standard", rule="optimal", **where)) for where in settings]
+        parts = [text.format(found.count(kind)) for kind, text in words.items() if kind in found]  # type: ignore[arg-type]
+        sentences.append(f"{model} against standard training, in {len(settings)} settings: {'; '.join(parts)}.")
+    return sentences
+
+
+def _settings(result: Result) -> list[dict[str, Any]]:
+    """The settings that a sweep goes through, in its order."""
+    axes = [name for name in _AXES if name in result.rows[0]]
+    values = dict.fromkeys(tuple(row[name] for name in axes) for row in result.rows)
+    return [dict(zip(axes, each, strict=True)) for each in values]
 
 
 def write_experiment_page(result: Result, folder: Path, files: Sequence[Path]) -> Path:
@@ -64,6 +101,8 @@ def write_experiment_page(result: Result, folder: Path, files: Sequence[Path]) -
     page = render(
         "experiment.html",
         title=f"The paper's {config['experiment']} experiment",
+        found=findings(result),
+        captions={stem.replace("_", " "): caption for stem, caption in CAPTIONS.items()},
         figures={
             file.stem.replace("_", " "): f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
             for file in files

@@ -59,13 +59,14 @@ def chosen_because(comparison: Comparison, utility: Utility) -> str:
     choice, amounts = comparison.choice, Amounts.of(utility)
     if choice.lead is None or choice.rival is None:
         return f"{choice.why}."
-    gain = amounts.gain(choice.lead)
+    gain, found = amounts.gain(choice.lead), verdict(choice.lead)
+    if found == "same":
+        return f"{choice.why}. On these rows {choice.rival} decided just so. The test rows had no part in the choice."
     sure = {
         "more": "beyond chance",
         "less": "beyond chance: a loss, which the choice does not go by",
         "unclear": "not beyond chance",
-        "same": "the same",
-    }[verdict(choice.lead)]
+    }[found]
     return (
         f"{choice.why}. On these rows its decisions {amounts.verb} {amounts.difference(gain)} each than those of "
         f"{choice.rival} (95 % interval {amounts.range(gain)}), {sure}. The test rows had no part in the choice."
