@@ -82,7 +82,7 @@ def findings(result: Result) -> list[str]:
         if model == "standard":
             continue
         found = [verdict(result.difference(model, "standard", rule="optimal", **where)) for where in settings]
-        parts = [text.format(found.count(kind)) for kind, text in words.items() if kind in found]  # type: ignore[arg-type]
+        parts = [text.format(found.count(kind)) for kind, text in words.items() if kind in found]
         sentences.append(f"{model} against standard training, in {len(settings)} settings: {'; '.join(parts)}.")
     return sentences
 
