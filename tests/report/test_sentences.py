@@ -238,6 +238,19 @@ def test_costs_against_a_ratio_are_those_of_the_library(tmp_path: Path) -> None:
     assert shown["said"]
 
 
+def test_a_constant_that_was_chosen_is_a_model_of_the_ratio(tmp_path: Path) -> None:
+    """It decides alike for everybody at every ratio, and never costs less than the best such decision."""
+    run = three_models(tmp_path, cases=200, chosen="constant")
+    mistakes = two_mistakes(UTILITY)
+    assert mistakes is not None
+    models, constants = mean_costs(run, mistakes[0])
+    np.testing.assert_allclose(models["constant"], np.min(list(constants.values()), axis=0))
+    shown = by_ratio(run)
+    assert shown is not None
+    assert not [sentence for sentence in shown["said"] if "costs less" in sentence]
+    assert "constant" in write_report(tmp_path).read_text(encoding="utf-8")
+
+
 def test_where_which_wins_in_words() -> None:
     low, high = np.full(41, 1.0), np.full(41, 3.0)
     model = np.where(np.arange(41) < 20, 2.0, 0.5)

@@ -1,6 +1,7 @@
 """`stakes fit`: what it leaves on disk, and that its numbers are the right ones."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def fit(stakes: Callable[..., Any], patients: Path, costs: Path, tmp_path: Path)
 def test_files_and_summary(fit: Callable[..., Any]) -> None:
     out, said = fit("--seeds", 2, "--workers", 1, "--models", ",".join(THREE))
     names = {path.name for path in out.iterdir()}
-    files = {"run.json", "cases.safetensors", "summary.json", "results.jsonl", "report.html"}
+    files = {"run.json", "cases.safetensors", "details.json", "summary.json", "results.jsonl", "report.html"}
     assert names == {"model", "parts", "predictions", *files}
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["unit"] == "£"
@@ -60,7 +61,7 @@ def test_files_and_summary(fit: Callable[..., Any]) -> None:
         for key in ("utility", "accuracy", "nll", "ece"):
             assert row[key] == pytest.approx(np.mean([line[key] for line in own]))
     assert "Chosen: " in said.out
-    assert "cost [£]" in said.out
+    assert re.search(r"constant +lowest expected cost +£\d+ \(£\d+ to £\d+\)", said.out)
     first, *lines = said.err.splitlines()
     assert "96 rows to learn from, in 2 folds, and 24 to test on" in first
     assert first.endswith("features")
@@ -159,7 +160,7 @@ def test_labels_codes_names_with_commas_and_a_unit(fit: Callable[..., Any], tmp_
         "--models", "standard", data=data, costs=costs,
     )  # fmt: skip
     assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["unit"] == "minutes"
-    assert "cost [minutes]" in said.out
+    assert re.search(r"that costs [\d.]+ minutes", said.out)
     assert "; 3 features" in said.err
 
 

@@ -79,7 +79,8 @@ def mean_costs(run: Run, varied: Mistake) -> tuple[dict[str, NDArray[np.float64]
     rows = _sample(run)
     labels = run.labels[rows]
     counts = np.bincount(labels.numpy(), minlength=len(run.utility.outcomes)) / len(labels)
-    models: dict[str, list[float]] = {model: [] for model in run.comparison.models if model != "constant"}
+    chosen = run.comparison.chosen  # the constant is among the decisions for everybody, unless it was chosen
+    models: dict[str, list[float]] = {m: [] for m in run.comparison.models if m != "constant" or m == chosen}
     constants: dict[str, list[float]] = {name: [] for name in run.utility.decisions}
     probs = {model: [item.predictions.probs[rows] for item in select(run.scored, model, "optimal")] for model in models}
     for factor in FACTORS:
