@@ -368,8 +368,14 @@ def test_it_is_saved_and_loaded(weights: Any, structure: Any, tmp_path: Path) ->
 def test_it_runs_by_name_from_the_estimator() -> None:
     x, y = (tensor.numpy() for tensor in data(150))
     names = np.array(["a", "b", "c"])[y]
-    model = DecisionClassifier(COSTS, posterior="laplace", dropout=0.0, epochs=5, random_state=0).fit(x, names)
-    assert (model.decide(x).margin_error > 0).any()
+    model = DecisionClassifier(
+        COSTS, model="standard", network="mlp", posterior="laplace", dropout=0.0, epochs=5, random_state=0
+    )
+    probs = model.fit(x, names).predict_proba(x)
+    assert np.isfinite(probs).all()
+    assert probs.std(0).min() > 0
+    with pytest.raises(StakesError, match="'tabm' and the posterior 'batch_ensemble' together"):
+        DecisionClassifier(COSTS, posterior="laplace").fit(x, names)
 
 
 class Words(nn.Module):

@@ -62,12 +62,13 @@ def test_files_and_summary(fit: Callable[..., Any]) -> None:
             assert row[key] == pytest.approx(np.mean([line[key] for line in own]))
     assert "Chosen: " in said.out
     assert re.search(r"constant +lowest expected cost +£\d+ \(£\d+ to £\d+\)", said.out)
-    first, *lines = said.err.splitlines()
+    first, *lines, last = said.err.splitlines()
     assert "96 rows to learn from, in 2 folds, and 24 to test on" in first
     assert first.endswith("features")
     assert lines[0].strip().startswith("standard, 2 folds, seed 0: done, about ")
     finished = {line.strip().partition(", 2 folds")[0] for line in lines}
     assert finished == {"constant", "standard", "calibrated-0.1", "calibrated-1"}
+    assert "what drives the decisions" in last
 
 
 def test_results_are_those_of_the_predictions(run_folder: Path, patients: Path) -> None:

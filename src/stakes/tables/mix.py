@@ -115,6 +115,7 @@ def train_mix(
     parts: dict[str, list[Part]] = {}
     for trained in trained_for((name,)):
         model = TRAINED[trained]
+        model.check(recipe)
         before = [part.predictor for part in parts[model.after]] if model.after else []
         parts[trained] = model.train(problem, recipe, seed, range(len(problem.folds)), before=before)
     held_out = {trained: torch.cat([part.held_out for part in own]) for trained, own in parts.items()}
