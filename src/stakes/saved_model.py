@@ -45,7 +45,8 @@ class SavedModel:
     profile: TableProfile | None = None
 
     def __post_init__(self) -> None:
-        if self.profile and (self.encoder is None or self.encoder.names != self.profile.names):
+        columns = None if self.encoder is None else tuple(column.name for column in self.encoder.columns)
+        if self.profile and columns != self.profile.names:
             raise StakesError("expected a description of the training rows with the columns of the encoder")
         widths = {
             "features": self.encoder.width if self.encoder else None,
