@@ -71,7 +71,6 @@ def test_kill_and_resume(command: list[str], tmp_path: Path) -> None:
         process.wait()
     assert not (out / "summary.json").exists()
     assert wait_for(lambda: not members(process.pid), 5), "workers go on"
-    assert any(out.glob("parts/*/*/*/checkpoint.safetensors"))
     subprocess.run([*full, "--resume"], check=True, capture_output=True)
     for name in SAME:
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
