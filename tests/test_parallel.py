@@ -48,6 +48,26 @@ def test_results_and_reports(workers: int) -> None:
         assert [event for who, event in heard if who == task] == ["started", task * 10]
 
 
+def test_what_a_task_reports_is_heard_before_its_result() -> None:
+    heard: set[tuple[int, Any]] = set()
+
+    def slowly(task: int, event: Any) -> None:
+        time.sleep(0.2)
+        heard.add((task, event))
+
+    for squared, _, _ in side_by_side(square, [1, 2, 3], workers=2, report=slowly):
+        task = round(squared**0.5)
+        assert {(task, "started"), (task, task * 10)} <= heard
+
+
+def test_a_report_that_fails_is_an_error_at_the_end() -> None:
+    def fail(task: int, event: Any) -> None:
+        raise StakesError(f"cannot show {event}")
+
+    with pytest.raises(StakesError, match="cannot show"):
+        list(side_by_side(square, [1, 2, 3], workers=2, report=fail))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_come_through(workers: int) -> None:
     with pytest.raises(StakesError, match="a user's mistake"):

@@ -67,7 +67,10 @@ def side_by_side(
                 yield from parallel()(jobs[first : first + workers])
             return
         try:
-            yield from pool(jobs)
+            for result in pool(jobs):
+                if queue is not None:
+                    queue.join()  # what a task reported is told before its result
+                yield result
         except BrokenProcessPool:
             raise StakesError("a worker process died, perhaps for want of memory; try fewer workers") from None
 
@@ -125,10 +128,15 @@ def _relay(tasks: Sequence[Task], report: Callable[[Task, Any], None]) -> Iterat
     manager.start(_end_with, (os.getpid(),))
     with manager:
         queue = manager.Queue()
+        failures = list[Exception]()
 
         def listen() -> None:
             while (event := queue.get()) is not None:
-                report(tasks[event[0]], event[1])
+                try:
+                    report(tasks[event[0]], event[1])
+                except Exception as error:  # raised at the end: whoever waits for the queue must not wait for ever
+                    failures.append(error)
+                queue.task_done()
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -137,3 +145,5 @@ def _relay(tasks: Sequence[Task], report: Callable[[Task, Any], None]) -> Iterat
         finally:
             queue.put(None)
             listener.join()
+        if failures:
+            raise failures[0]
