@@ -22,7 +22,7 @@ from stakes.report.words import markdown_table
 
 MODULES = (
     "importing", "sampling", "accuracy", "settling", "networks", "segmentation", "training_steps", "running_decisions",
-    "ensembles", "deciding", "scaling",
+    "ensembles", "deciding", "amounts", "scaling",
 )  # fmt: skip
 HEADINGS = ("claim", "against", "measured", "promised")
 

@@ -12,7 +12,7 @@ import pandas as pd
 from benchmarks.timing import Claim
 from stakes.tables.fit import fit_table
 from stakes.tables.problem import Recipe
-from stakes.tables.run import RunFolder
+from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask
 from stakes.training.config import Training
 

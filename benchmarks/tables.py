@@ -22,34 +22,20 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.trained import DATA, EXAMPLES, MORE_TABLES, TABLES
+from benchmarks.trained import table_task
 from stakes._io.parallel import one_thread
 from stakes.decisions import decide
 from stakes.evaluation.comparison import select
 from stakes.report.words import markdown_table
 from stakes.tables.fit import fit_table
 from stakes.tables.prepare import prepare
-from stakes.tables.run import RunFolder
-from stakes.tables.task import TableTask
+from stakes.tables.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 ROWS, RESULTS = ROOT / ".cache" / "tables.jsonl", Path(__file__).parent / "TABLES.md"
 # The share of rows to test on. Of the larger table 2,000 rows are learnt from, as of many a table, and the rest tested.
 SHARES = {"maternal_risk": 0.2, "fetal_health": 0.2, "telco_churn": 0.716}
 PROMISED = 0.97
-
-
-def task_of(name: str, seed: int) -> TableTask:
-    table = {**TABLES, **MORE_TABLES}[name]
-    return TableTask(
-        DATA / "tabular" / f"{name}.csv",
-        table.target,
-        EXAMPLES / f"{name}_costs.csv",
-        test=SHARES[name],
-        drop=table.drop,
-        renames=dict(table.renames),
-        seed=seed,
-    )
 
 
 def alternatives(seed: int) -> dict[str, Any]:
@@ -64,7 +50,7 @@ def alternatives(seed: int) -> dict[str, Any]:
 
 def measure(name: str, seed: int) -> dict[str, Any]:
     """The mean test cost of every model of ours and of every alternative, on one split."""
-    task = task_of(name, seed)
+    task = table_task(name, test=SHARES[name], seed=seed)
     with tempfile.TemporaryDirectory() as folder, one_thread():
         run = fit_table(task, RunFolder(Path(folder) / "run"))
     ours = {model: select(run.scored, model, "optimal")[0].scores["cost"] for model in run.comparison.models}

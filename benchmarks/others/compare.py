@@ -141,7 +141,9 @@ def _row(case: Case, library: str, ways: Mapping[str, Way], posterior: Posterior
     spread = None
     if len(draws) > 1:
         spread = _spread(draws) / _spread(posterior.draw(SPREAD_DRAWS, seed=0)(some).probs())
-    return Row(case.what, library, name, theirs[best], ours, prepared, spread)
+    row = Row(case.what, library, name, theirs[best], ours, prepared, spread)
+    print(*row.cells(), sep=" | ", flush=True)  # the whole takes minutes
+    return row
 
 
 def _spread(probs: Tensor) -> float:
