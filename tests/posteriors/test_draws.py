@@ -5,6 +5,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from stakes import MLP, Ensemble, MCDropout, MeanField
 from stakes.networks.segnet import SegNet
+from stakes.outcomes import Footprint, Predictive
 from stakes.posteriors.base import Posterior
 
 
@@ -93,3 +95,19 @@ def test_posteriors_can_be_copied_after_they_were_used() -> None:
         assert torch.equal(
             other.draw(3, 0).outputs(torch.ones(1, 4), 0, 3), posterior.draw(3, 0).outputs(torch.ones(1, 4), 0, 3)
         )
+
+
+@pytest.mark.parametrize(
+    ("per_draw", "rows", "shape"),
+    [
+        (64, 10_000, (1638, 10)),  # all draws of some inputs
+        (512, 10_000, (512, 4)),  # enough inputs, and as many of their draws as fit
+        (4_096, 10_000, (64, 4)),  # several draws of them
+        (32_768, 10_000, (64, 1)),  # one draw
+        (32_768, 4, (4, 5)),  # some draws of the few that there are
+        (4 * 2**20, 3, (1, 5)),  # inputs larger than the cache
+    ],
+)
+def test_blocks_of_inputs_and_draws(per_draw: int, rows: int, shape: tuple[int, int]) -> None:
+    predictor = SimpleNamespace(samples=10, footprint=lambda x: Footprint(4, per_draw))
+    assert Predictive(predictor, torch.zeros(rows, 1))._block_shape(10) == shape  # type: ignore[arg-type]

@@ -306,3 +306,44 @@ def test_rates_and_layers_may_change_in_training() -> None:
     network[1].p = 0.0
     with pytest.raises(StakesError, match="expected a network with dropout layers"):
         posterior.shared_outputs(x, 20)
+
+
+class ConvolutionThenView(nn.Module):
+    """Counts on PyTorch's usual order in memory, by `view`, or not."""
+
+    def __init__(self, view: bool) -> None:
+        super().__init__()
+        self.view = view
+        self.convolution, self.pool, self.dropout = nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Dropout(0.3)
+        self.out = nn.Linear(4 * 3 * 3, 3)
+        self.strides: list[tuple[int, ...]] = []  # of what enters, in decisions
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            self.strides.append(x.stride())
+        x = self.pool(self.convolution(x))
+        x = x.view(len(x), -1) if self.view else x.flatten(1)
+        return self.out(self.dropout(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_decisions_in_training_have_channels_last_unless_the_network_counts_on_the_usual_order(view: bool) -> None:
+    torch.manual_seed(0)
+    network, x = ConvolutionThenView(view), torch.randn(5, 1, 8, 8)
+    posterior = MCDropout(network).train()
+    results = []
+    for channels_last in (True, False):
+        posterior._image_order.channels_last &= channels_last
+        network.strides.clear()
+        torch.manual_seed(1)
+        results.append(posterior.mixture(x, 10).weights)
+        assert network.strides[-1] == ((64, 1, 8, 1) if channels_last and not view else (64, 64, 8, 1))
+        assert posterior._image_order.channels_last == (channels_last and not view)
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
+
+
+def test_other_errors_of_a_network_pass_through_the_order_of_images() -> None:
+    posterior = MCDropout(nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(36, 3)))
+    posterior.shared_outputs(torch.randn(2, 2, 5, 5), samples=2)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        posterior._image_order(lambda x: torch.ones(2, 3) @ torch.ones(2, 3), torch.randn(2, 2, 5, 5))

@@ -38,6 +38,10 @@ NETWORKS = {
     "upsampling, no bias": (
         nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(3, 4, 3, padding=1, bias=False)), (1, 3, 1, 2),
     ),
+    "norm, ReLU, convolution, ReLU": (
+        nn.Sequential(nn.BatchNorm2d(2), nn.ReLU(), nn.Conv2d(2, 4, 3), nn.ReLU()), (2, 2, 7, 9),
+    ),
+    "transposed convolution, ReLU": (nn.Sequential(nn.ConvTranspose2d(2, 4, 3), nn.ReLU()), (2, 2, 7, 9)),
     "segnet": (SegNet(5, width=1 / 16), (2, 3, 16, 24)),
 }  # fmt: skip
 LEFT_ALONE = {
@@ -62,6 +66,33 @@ def test_a_fused_network_is_the_same_function(name: str) -> None:
         outputs = fused(x)
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
     assert bool(fused.fused) == (name in NETWORKS)
+
+
+class Residual(nn.Module):
+    """Uses what enters, and what leaves, a sequence more than once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 3, padding=1), nn.ReLU())
+        self.dropout, self.head = nn.Dropout(0.3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.part(x)
+        x = x + self.part(self.dropout(out)) - 2 * out
+        return self.head(x.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def test_relu_in_place_changes_nothing_that_is_used_elsewhere() -> None:
+    torch.manual_seed(0)
+    network, x = with_statistics(Residual()), torch.randn(5, 3, 6, 6)
+    draws, before = MCDropout(network).draw(4, seed=1), x.clone()
+    assert draws._network.fused, "the ReLUs are fused"
+    drawn, plan = draws.outputs(x, 0, 4), draws._plan(x)
+    for draw in range(4):
+        masks = {key: value[0] for key, value in plan.masks(draw, draw + 1).items()}
+        with torch.no_grad(), active(ActiveMasks(masks, plan.layouts, len(x))):
+            torch.testing.assert_close(drawn[draw], frozen(network)(x), atol=1e-5, rtol=1e-5)
+    assert torch.equal(x, before)
 
 
 def is_fused(draws: DropoutDraws) -> bool:

@@ -21,7 +21,8 @@ from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.balance import fresh_masks, group_size, share_shown
-from stakes.posteriors._sampling.fusion import FusedNetwork
+from stakes.posteriors._sampling.encoder import fuse_encoders, fused_encoders
+from stakes.posteriors._sampling.fusion import FusedNetwork, ImageOrder
 from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, reusing_prefixes
@@ -50,7 +51,7 @@ class MCDropout(Posterior):
         super().__init__(likelihood)
         self.network = network
         self.lengthscale = lengthscale
-        self._over_draws = OverDraws(network)
+        self._over_draws, self._image_order = OverDraws(network), ImageOrder(network)
         self._known = _Known.of(network)
 
     @classmethod
@@ -101,8 +102,8 @@ class MCDropout(Posterior):
         }
         if known.stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             return known.stacked(x, masks)
-        with taking_masks(self.network):
-            return self._over_draws.masked(self.network, x, masks, layouts)
+        with taking_masks(self.network), fused_encoders(self.network):
+            return self._image_order(lambda x: self._over_draws.masked(self.network, x, masks, layouts), x)
 
     def kl(self) -> Tensor:
         keep = self._up_to_date().keep
@@ -184,7 +185,7 @@ class DropoutDraws(FrozenDraws):
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         rates = [dropout_rate(layer) for layer in dropout_layers(network)]
-        super().__init__(FusedNetwork(frozen(network)), likelihood, samples, seed, group_size(rates))
+        super().__init__(FusedNetwork(fuse_encoders(frozen(network))), likelihood, samples, seed, group_size(rates))
         self.shown = share_shown(rates)
         self._stacked = StackedLayers.of_layers(self._network.layers or [], names={})
 

@@ -107,16 +107,24 @@ class ActiveMasks:
         self._calls: Counter[str] = Counter()
 
     def next(self, layer: "FrozenDropout", x: Tensor) -> tuple[MaskLayout, Tensor]:
+        return self.take(layer, x.shape)
+
+    def upcoming(self, layer: "FrozenDropout") -> tuple[MaskLayout, Tensor] | None:
+        """The mask for the next call of ``layer``, which stays the next one; None if there is none."""
         key = f"{layer.name}/{self._calls[layer.name]}"
+        return (self._layouts[key], self._masks[key]) if key in self._layouts else None
+
+    def take(self, layer: "FrozenDropout", shape: torch.Size) -> tuple[MaskLayout, Tensor]:
+        """The mask for the next call of ``layer``, with an input of this shape."""
+        upcoming = self.upcoming(layer)
         self._calls[layer.name] += 1
-        layout = self._layouts.get(key)
-        if layout is None or not layout.accepts(x.shape, self._rows):
+        if upcoming is None or not upcoming[0].accepts(shape, self._rows):
             raise StakesError(
                 f"expected the dropout layer {layer.name!r} to be called as often, and with the same shape, for every "
-                f"input of one shape, but its call {self._calls[layer.name]} with shape {tuple(x.shape)} is a new one: "
+                f"input of one shape, but its call {self._calls[layer.name]} with shape {tuple(shape)} is a new one: "
                 "a network may not choose its layers by the values or the number of its inputs"
             )
-        return layout, self._masks[key]
+        return upcoming
 
 
 class Reused(NamedTuple):
@@ -148,6 +156,11 @@ def active(source: MaskSource) -> Iterator[None]:
         yield
     finally:
         _thread.source = before
+
+
+def active_masks() -> ActiveMasks | None:
+    """The masks of the current pass in this thread; None outside of one, and where a network is probed."""
+    return _thread.source if isinstance(_thread.source, ActiveMasks) else None
 
 
 @contextmanager

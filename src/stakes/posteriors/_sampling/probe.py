@@ -227,6 +227,11 @@ def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
 class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notices operations inside that draw random numbers, of any generator."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch's switch: True, its default, would import the compiler, which takes seconds, with the first probe."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.where: list[str] = []  # the layers that are running
