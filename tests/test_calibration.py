@@ -98,3 +98,15 @@ def test_a_calibrated_predictor_decides_on_tempered_probabilities_and_is_saved(t
     SavedModel(calibrated, utility).save(tmp_path / "model")
     again = SavedModel.load(tmp_path / "model").decide(x)
     torch.testing.assert_close(again.utilities, decisions.utilities)
+
+
+def test_a_weight_counts_as_so_many_copies() -> None:
+    generator = torch.Generator().manual_seed(3)
+    probs = torch.rand(60, 3, generator=generator, dtype=torch.float64).softmax(-1)
+    labels = torch.randint(3, (60,), generator=generator)
+    counts = torch.randint(1, 4, (60,), generator=generator)
+    weighted = Temperature.fit(Outcomes(probs), labels, counts.float() * 7)
+    copies = torch.arange(60).repeat_interleave(counts)
+    repeated = Temperature.fit(Outcomes(probs[copies]), labels[copies])
+    assert weighted.temperature == pytest.approx(repeated.temperature, rel=1e-9)
+    assert weighted.temperature != pytest.approx(Temperature.fit(Outcomes(probs), labels).temperature, rel=1e-4)

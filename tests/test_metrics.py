@@ -9,6 +9,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from stakes import StakesError, Utility, decide
 from stakes.evaluation import metrics
+from stakes.evaluation.few_cases import few_that_could_turn
 from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference
 from stakes.utility import TableUtility
 
@@ -199,3 +200,38 @@ def test_ratios_take_several_runs_and_empty_wholes() -> None:
     assert (empty.mean, empty.low, empty.high) == (0, 0, 0)
     with pytest.raises(StakesError, match="runs, N, C"):
         metrics.bootstrap_ratios(parts, wholes[:1], seed=0)
+
+
+def test_groups_are_resampled_whole() -> None:
+    """Each value eight times over is no more than once: the interval is that of the groups' means."""
+    once = np.random.default_rng(0).normal(size=60)
+    repeated, groups = np.repeat(once, 8), np.repeat(np.arange(60), 8)
+    alone, together = bootstrap(once, seed=0), bootstrap(repeated, seed=0, groups=groups)
+    assert together.mean == pytest.approx(alone.mean)
+    assert together.high - together.low == pytest.approx(alone.high - alone.low, rel=0.1)
+    apart = bootstrap(repeated, seed=0)
+    assert (together.high - together.low) / (apart.high - apart.low) == pytest.approx(np.sqrt(8), rel=0.1)
+    two_runs = bootstrap(np.stack([repeated, repeated + 1]), seed=0, groups=groups)
+    assert two_runs.high - two_runs.low > together.high - together.low
+
+
+@pytest.mark.parametrize(("cases", "misses"), [(40, 1), (40, 2), (40, 5), (15, 7.5)])
+def test_few_differing_cases_are_not_taken_for_more_than_chance(cases: int, misses: float) -> None:
+    """Two ways to decide that cost the same in the long run: how often is one said to be better, beyond chance?"""
+    rows, false_alarm, generator = 2000, 20.0, np.random.default_rng(1)
+    share = cases / rows
+    miss = false_alarm * (1 - share) * 0.9 * rows / misses
+    utility = Utility.from_costs({"pay": {"honest": 0, "fraud": miss}, "block": {"honest": false_alarm, "fraud": 0}})
+    cells = np.array([share * (1 - misses / cases), share * misses / cases, (1 - share) * 0.1, (1 - share) * 0.9])
+    # Fraud blocked, fraud paid, honest blocked, honest paid: against blocking everybody.
+    against_blocking = np.array([0.0, -miss, 0.0, false_alarm])
+    assert abs(cells @ against_blocking) < 1e-9
+    plain = told = 0
+    for seed in range(200):
+        drawn = np.repeat(np.arange(4), generator.multinomial(rows, cells))
+        difference, labels = against_blocking[drawn], (drawn < 2).astype(int)
+        found = bootstrap(difference, seed=seed, resamples=500)
+        plain += found.low > 0 or found.high < 0
+        told += (found.low > 0 or found.high < 0) and not few_that_could_turn(utility, labels, difference)
+    assert told <= 0.06 * 200
+    assert misses > 2 or plain > 0.1 * 200, "the bootstrap alone would be wrong far more often than in 5 %"

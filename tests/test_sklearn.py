@@ -168,11 +168,11 @@ def test_groups_stay_on_one_side_of_every_fold(monkeypatch: pytest.MonkeyPatch) 
     groups = np.random.default_rng(0).integers(0, 60, len(y))
     seen = []
 
-    def train_mix(name: str, problem: Any, *rest: Any) -> Any:
+    def train_mix(kind: Any, name: str, problem: Any, *rest: Any) -> Any:
         seen.append(problem.folds)
         return Constant.fit(problem.examples.labels, 2), {}
 
-    monkeypatch.setattr("stakes.sklearn.train_mix", train_mix)
+    monkeypatch.setattr("stakes.sklearn.base.train_mix", train_mix)
     used = np.arange(len(y)) % 7 != 0  # weights of 0 leave rows out, of the groups, too
     DecisionClassifier(folds=4, random_state=0).fit(x, y, sample_weight=used.astype(float), groups=groups)
     (folds,) = seen

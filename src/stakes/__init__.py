@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stakes.calibration import Calibrated, Temperature
     from stakes.predictors import Blend, BoostedTrees, Constant, Forest, Logistic, SampledPosterior
     from stakes.saved_model import SavedModel
-    from stakes.sklearn import DecisionClassifier
+    from stakes.sklearn import DecisionClassifier, DecisionRegressor
     from stakes.tables.decider import Decider
     from stakes.training.fit import fit
 
@@ -46,6 +46,7 @@ _LATER = {
     "Constant": "stakes.predictors",
     "Decider": "stakes.tables.decider",
     "DecisionClassifier": "stakes.sklearn",
+    "DecisionRegressor": "stakes.sklearn",
     "Forest": "stakes.predictors",
     "Logistic": "stakes.predictors",
     "SampledPosterior": "stakes.predictors",
@@ -66,6 +67,7 @@ __all__ = [
     "Constant",
     "Decider",
     "DecisionClassifier",
+    "DecisionRegressor",
     "Decisions",
     "Draws",
     "Ensemble",

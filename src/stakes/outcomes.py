@@ -20,7 +20,8 @@ CACHE_BYTES = 2 * 2**20
 # or, where that would be too few inputs to make up for the fixed cost of a draw, of their draws;
 ENOUGH_INPUTS = 512
 # of several draws, which share what precedes the first random layer, if the network is large, but not so large that
-# there would be too few inputs for each;
+# there would be too few inputs for each; else of one draw, and twice as many inputs: half of what a layer reads and
+# writes then stays in the cache, and products of more rows gain more than that costs;
 FEW_INPUTS, SEVERAL_DRAWS = 128, 4
 # and, where one input is too large for that, in blocks of its draws that fit here.
 MEMORY_BYTES = 64 * 2**20
@@ -264,8 +265,9 @@ class Predictive:
         if rows >= ENOUGH_INPUTS:
             return rows, samples
         at_once = cache // per_draw  # inputs times draws
-        share = 1 if not FEW_INPUTS <= at_once < ENOUGH_INPUTS else min(samples, SEVERAL_DRAWS)
-        rows = max(1, min(most, at_once // share, ENOUGH_INPUTS, inputs.count(self.x)))
+        several = min(samples, SEVERAL_DRAWS) if FEW_INPUTS <= at_once < ENOUGH_INPUTS else 1
+        wanted = 2 * at_once if at_once < FEW_INPUTS else at_once // several
+        rows = max(1, min(most, wanted, ENOUGH_INPUTS, inputs.count(self.x)))
         size = max(1, at_once // rows if at_once else self.memory // per_draw)
         parts = -(-samples // size)
         return rows, -(-samples // parts)

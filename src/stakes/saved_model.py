@@ -21,6 +21,7 @@ from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.outcomes import Predictor
+from stakes.tables.amounts.lags import Lags
 from stakes.tables.encode import TableEncoder
 from stakes.tables.profile import TableProfile
 from stakes.utility import FormulaUtility, TableUtility, Utility
@@ -43,6 +44,7 @@ class SavedModel:
     encoder: TableEncoder | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     profile: TableProfile | None = None
+    lags: Lags | None = None  # earlier amounts that are features
 
     def __post_init__(self) -> None:
         columns = None if self.encoder is None else tuple(column.name for column in self.encoder.columns)
@@ -78,6 +80,7 @@ class SavedModel:
             "notes": dict(self.notes),
             "profile": None if self.profile is None else self.profile.to_dict(),
         }
+        description |= {} if self.lags is None else {"lags": self.lags.to_dict()}
         with atomic(target) as temporary:
             temporary.mkdir()
             write_tensors(temporary / _WEIGHTS, self.predictor.state_dict(), {"format": FORMAT})
@@ -97,7 +100,8 @@ class SavedModel:
             encoder = None if description["encoder"] is None else TableEncoder.from_dict(description["encoder"])
             known = description.get("profile")  # which models of older versions do not have
             profile = None if known is None else TableProfile.from_dict(known)
-            return cls(predictor, utility, encoder, dict(description["notes"]), profile)
+            lags = Lags.from_dict(description["lags"]) if "lags" in description else None
+            return cls(predictor, utility, encoder, dict(description["notes"]), profile, lags)
         except StakesError as error:
             message = str(error)
             raise StakesError(message if message.startswith(f"{folder}") else f"{folder}: {message}") from None

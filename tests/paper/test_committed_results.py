@@ -1,7 +1,7 @@
 """The committed results are complete, and their tables follow from their rows.
 
 These tests read committed JSON: they check results and reports, and say nothing about training. Cells are trained in
-test_diagnosis.py, test_digits.py and test_roads.py.
+test_diagnosis.py, test_digits.py, test_roads.py and test_amounts.py.
 """
 
 import json
@@ -9,26 +9,33 @@ from pathlib import Path
 
 import pytest
 
+from stakes.paper.amounts.experiment import Amounts
+from stakes.paper.amounts.intervals import Orders
+from stakes.paper.amounts.orders import CHOSEN, PAST, SHARES, WEEKDAY
 from stakes.paper.diagnosis.experiment import Diagnosis
 from stakes.paper.digits.experiment import Digits
 from stakes.paper.digits.report import PUBLISHED
 from stakes.paper.report import tables
 from stakes.paper.roads.experiment import Roads
-from stakes.paper.sweep import PAPER_MODELS, Result
+from stakes.paper.sweep import PAPER_MODELS, Experiment, Result
 
 RESULTS = Path(__file__).parents[2] / "results"
-EXPERIMENTS = {"diagnosis": Diagnosis, "digits": Digits, "roads": Roads}
+EXPERIMENTS = {"diagnosis": Diagnosis, "digits": Digits, "roads": Roads, "amounts": Amounts}
 # The smallest standard deviation over seeds in the authors' code, by noise; that of 0.1 lies between its neighbours.
 PUBLISHED_SD = {0.0: 0.002, 0.1: 0.0032, 0.25: 0.005, 0.5: 0.01}
 FOLDERS = ("diagnosis", "diagnosis-authors", "digits", "digits-authors", "roads")
 
 
+def experiment_of(result: Result) -> Experiment:
+    settings = {key: value for key, value in result.config.items() if key not in ("experiment", "versions")}
+    frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    return EXPERIMENTS[result.config["experiment"]](**frozen)
+
+
 @pytest.mark.parametrize("name", FOLDERS)
 def test_every_model_of_the_sweep_has_its_rows(name: str) -> None:
     result = Result.load(RESULTS / name)
-    settings = {key: value for key, value in result.config.items() if key not in ("experiment", "versions")}
-    frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    experiment = EXPERIMENTS[result.config["experiment"]](**frozen)
+    experiment = experiment_of(result)
     wanted = {
         (*(str(value) for _, value in cell.axes), seed, rule)
         for cell in experiment.cells()
@@ -42,7 +49,7 @@ def test_every_model_of_the_sweep_has_its_rows(name: str) -> None:
     assert all({"protocol", "method", "utility", "accuracy"} <= set(row) for row in result.rows)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", [*FOLDERS, "amounts"])
 def test_tables_are_made_from_the_rows_and_figures_are_small(name: str) -> None:
     folder = RESULTS / name
     assert (folder / "tables.md").read_text(encoding="utf-8") == tables(Result.load(folder))
@@ -67,3 +74,23 @@ def test_our_run_of_the_authors_protocol_gives_their_numbers(noise: float) -> No
     for model, theirs in zip(PAPER_MODELS, PUBLISHED[noise, 50], strict=True):
         ours = 1 - authors.values("utility", method=model, rule="optimal", noise=noise, units=50)
         assert ours.mean() == pytest.approx(theirs, abs=2 * PUBLISHED_SD[noise])
+
+
+def test_every_cell_of_the_amounts_has_its_rows() -> None:
+    result = Result.load(RESULTS / "amounts")
+    cells = experiment_of(result).cells()
+    for cell in cells:
+        for seed in cell.seeds:
+            assert len(result.select(**dict(cell.axes), seed=seed)) == cell.rows
+    assert len(result.rows) == sum(len(cell.seeds) * cell.rows for cell in cells)
+
+
+def test_what_is_said_of_the_restaurants_orders_holds() -> None:
+    result = Result.load(RESULTS / "amounts")
+    steak = Orders(result, 0.75)
+    assert [f"{2 * steak.of_product(method, 'steak'):.4f}" for method in (PAST, WEEKDAY)] == ["59.9479", "52.0573"]
+    assert 2 * steak.of_product(CHOSEN, "steak") < 46.28, "the best that is published"
+    for share in SHARES:
+        orders = Orders(result, share)
+        assert orders.prescriptiveness(CHOSEN).low > 0
+        assert orders.difference(CHOSEN, orders.best_in_hindsight()).low < 0, "no dearer beyond chance"

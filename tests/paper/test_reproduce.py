@@ -49,6 +49,9 @@ def test_every_field_is_an_option_and_figures_are_drawn_again(
         (["diagnosis", "--backend", "magic"], "the backend 'magic' cannot be used"),
         (["digits"], "STAKES_DATA"),
         (["roads", "--data", "nowhere"], "trainannot"),
+        (["amounts", "--preset", "paper"], "quick or full"),
+        (["amounts", "--data", "nowhere"], "has regression/"),
+        (["amounts", "--data", "nowhere", "--sets", "moon"], "'moon'"),
         (["diagnosis", "--figures-only", "nowhere"], "no such file"),
     ],
 )
@@ -76,3 +79,12 @@ def test_help_names_the_settings(
     assert run(monkeypatch, name, "--help") == 0
     printed = capsys.readouterr().out
     assert all(option in printed for option in ("--preset", "--protocol", "--seeds", "--epochs", "paper:"))
+
+
+def test_help_names_the_settings_beyond_the_paper(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "amounts", "--help") == 0
+    printed = capsys.readouterr().out
+    assert all(option in printed for option in ("--preset", "--splits", "--products", "full:"))
+    assert "paper:" not in printed

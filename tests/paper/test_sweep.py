@@ -86,7 +86,7 @@ def test_rows_that_are_missing_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_config_of_no_experiment_is_refused() -> None:
-    with pytest.raises(StakesError, match="'diagnosis', 'digits', 'roads', but got 'counting'"):
+    with pytest.raises(StakesError, match="'diagnosis', 'digits', 'roads', 'amounts', but got 'counting'"):
         tables(Result({"experiment": "counting"}, ()))
 
 
@@ -106,3 +106,29 @@ def test_a_sweep_on_ray(tmp_path: Path) -> None:
         assert len(run(experiment, tmp_path, workers=2, backend="ray").rows) == 8
     finally:
         ray.shutdown()
+
+
+def test_a_cell_is_done_when_it_has_all_its_rows(tmp_path: Path) -> None:
+    """Where an experiment has other rows than one for each rule."""
+
+    @dataclass(frozen=True)
+    class ThreeCosts:
+        name: ClassVar[str] = "three costs"
+
+        def check(self) -> None:
+            pass
+
+        def cells(self) -> list[Cell]:
+            return [Cell((("protocol", "fair"),), (0, 1), rows=3)]
+
+        def run_cell(self, cell: Cell, report: object) -> list[dict]:
+            ran = tmp_path / "ran"
+            ran.write_text(ran.read_text() + "x" if ran.exists() else "x")
+            return [{"protocol": "fair", "seed": seed, "cost": cost} for seed in cell.seeds for cost in range(3)]
+
+    for _ in range(2):
+        assert len(run(ThreeCosts(), tmp_path / "out").rows) == 6
+    file = tmp_path / "out" / "rows.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    assert len(run(ThreeCosts(), tmp_path / "out").rows) == 6
+    assert (tmp_path / "ran").read_text() == "xx", "once at first, and once more when a row was missing"

@@ -192,6 +192,15 @@ def test_a_row_that_all_models_had_for_impossible_does_not_decide() -> None:
     assert float(blend_weights(sure)[1]) > 0.5
 
 
+def test_a_row_counts_as_often_as_it_is_said_to() -> None:
+    probs, counts = simulated(3, 200), torch.arange(200) % 4
+    copies = probs[:, torch.arange(200).repeat_interleave(counts)]
+    # The penalty stands against a sum over rows, of which the copies are more.
+    repeated = blend_weights(copies, 3.0 * copies.shape[1] / 200)
+    torch.testing.assert_close(blend_weights(probs, 3.0, counts), repeated, atol=1e-4, rtol=0)
+    assert float((repeated - blend_weights(probs)).abs().max()) > 1e-2
+
+
 def test_what_is_no_probability_is_refused() -> None:
     for wrong in (torch.zeros(3), torch.zeros(3, 0), torch.full((2, 2), float("nan")), torch.full((2, 2), -1.0)):
         with pytest.raises(StakesError, match="probabilities"):

@@ -12,6 +12,7 @@ from stakes.decisions import decide
 from stakes.evaluation.comparison import Choice, Predictions, advantage, compare, score
 from stakes.report.page import write_page
 from stakes.tables.run import Run
+from stakes.tables.runs import load_run
 from stakes.tables.task import TableTask
 from stakes.utility import TableUtility
 
@@ -86,7 +87,7 @@ def finished_run(
 def write_report(path: Path) -> Path:
     """The page of a saved run, made as `stakes report` makes it."""
     page = path / "report.html"
-    write_page(Run.load(path), page)
+    write_page(load_run(path), page)
     return page
 
 

@@ -1,9 +1,6 @@
 """The page's own arithmetic (decisions.js), by Node's test runner, against the library on the same numbers."""
 
 import json
-import os
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 from finished_runs import UTILITY, python_says, random_probs
+from node import NODE, run_tests
 
 from stakes import Utility
 from stakes.decisions import decide
-
-NODE = shutil.which("node")
-TESTS = Path(__file__).with_name("decisions.test.mjs")
 
 
 def with_costs(utility: Utility, costs: np.ndarray) -> Utility:
@@ -77,13 +72,4 @@ def test_the_page_decides_as_the_library_does(tmp_path: Path) -> None:
     assert all(len(found["flips"]) > 10 for found in examples.values())
     file = tmp_path / "examples.json"
     file.write_text(json.dumps(examples))
-    assert NODE is not None
-    run = subprocess.run(
-        [NODE, "--test", str(TESTS)],
-        env={**os.environ, "STAKES_EXAMPLES": str(file)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "# pass 15" in run.stdout, run.stdout
+    run_tests("decisions.test.mjs", file, passed=15)

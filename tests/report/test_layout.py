@@ -1,22 +1,21 @@
 """The page at the widths of a phone, a tablet, a laptop and a desk: nothing is cut off, nothing overflows."""
 
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from finished_amounts import amount_run
 from finished_runs import UTILITY, three_models
 
 from stakes import Utility
 from stakes.evaluation.metrics import Interval
 from stakes.report.page import write_page
+from stakes.tables.run import FinishedRun
+from stakes.utility import Newsvendor, NumberUtility, TableUtility
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright to drive a browser")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 CASES = 150
 # By the page's own layout: what is wider than its box, or reaches beyond the page. Drawings are checked below.
 TOO_WIDE = """() => [...document.querySelectorAll('body *')]
@@ -27,14 +26,6 @@ CUT_OFF = """() => [...document.querySelectorAll('svg text')].filter(text => {
     const [own, svg] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
     return own.width && (own.left < svg.left - 1 || own.right > svg.right + 1 || own.top < svg.top - 2);
 }).map(text => text.textContent)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def everything(names: list[str]) -> dict[str, Any]:
@@ -52,43 +43,69 @@ def everything(names: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ten_classes() -> Any:
-    names = [
-        f"category {word}, as stated at the first visit"
-        for word in ["one", "two", "three", "four", "five", "six", "seven"]
-    ]
-    names += ["inflammatorybowelsyndromewithcomplications", "Donaudampfschifffahrtsgesellschaftskapitän", "x"]
+_WORDS = ("one", "two", "three", "four", "five", "six", "seven")
+NAMES = [
+    *(f"category {word}, as stated at the first visit" for word in _WORDS),
+    *("inflammatorybowelsyndromewithcomplications", "Donaudampfschifffahrtsgesellschaftskapitän", "x"),
+]
+
+
+def classes(folder: Path, table: TableUtility) -> FinishedRun:
+    fields = everything(NAMES)
+    data = fields.pop("data")
+    run = three_models(folder, table, cases=CASES, **fields)
+    object.__setattr__(run, "data", data)
+    return run
+
+
+def ten_classes(folder: Path) -> FinishedRun:
     costs = np.random.default_rng(0).uniform(1, 900_000, (10, 10)).round(2) * (1 - np.eye(10))
-    return Utility.from_costs(costs, names, names, unit="£"), names
+    return classes(folder, Utility.from_costs(costs, NAMES, NAMES, unit="£"))
+
+
+def amounts(folder: Path, utility: NumberUtility, **options: Any) -> FinishedRun:
+    fields = everything(NAMES)
+    data, settings = fields.pop("data"), fields.pop("changes") | {"target": NAMES[8], "time": NAMES[0]}
+    run = amount_run(folder, days=CASES, utility=utility, settings=settings, **options, **fields)
+    object.__setattr__(run, "data", data)
+    return run
+
+
+PAGES: dict[str, Callable[[Path], FinishedRun]] = {
+    "ten classes": ten_classes,
+    "three": lambda folder: classes(folder, UTILITY),
+    "amounts": lambda folder: amounts(folder, Newsvendor(15_000.5, 5_000.25, unit="£", step=1.0)),
+    "amounts without times": lambda folder: amounts(
+        folder, Newsvendor(np.linspace(5, 20, CASES), 5.0, unit="minutes"), timed=False, seeds=2
+    ),
+    "actions": lambda folder: amounts(
+        folder, Utility.from_curves({name: [(0, 0), (30, 0), (60, 300 + place)] for place, name in enumerate(NAMES)})
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    utility, names = ten_classes()
-    tables = {"ten classes": utility, "three": UTILITY}
     files = {}
-    for name, table in tables.items():
+    for name, make in PAGES.items():
         folder = tmp_path_factory.mktemp("run")
-        fields = everything(names)
-        data = fields.pop("data")
-        run = three_models(folder, table, cases=CASES, **fields)
-        object.__setattr__(run, "data", data)
         files[name] = folder / "report.html"
-        write_page(run, files[name])
+        write_page(make(folder), files[name])
     return files
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1024, 1440])
-@pytest.mark.parametrize("name", ["ten classes", "three"])
+@pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_off(browser: Any, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(pages[name].as_uri())
     for details in page.locator("details").all():
         details.evaluate("element => { element.open = true; }")
-    first = page.locator("#costs input").first
-    first.fill("123456.75")  # so that cases flip, and the page says what is of the original costs
-    assert page.locator("#flips tbody tr").count() > 0 or name == "three"
+    if name != "actions":  # so that decisions change, and the page says what is of the original costs
+        page.locator("#costs input, #under").first.fill("123456.75")
+        assert page.locator(".original").first.is_visible()
+        assert page.locator("#flips tbody tr, #decisions tbody tr").count() > 0 or name == "three"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate(CUT_OFF) == []

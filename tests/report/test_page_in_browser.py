@@ -2,8 +2,7 @@
 
 import base64
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,7 @@ from finished_runs import NUMBERS_START, UTILITY, finished_run, python_says, ran
 
 from stakes import Utility
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright to drive a browser")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 CASES = 200
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        # Without a sandbox: containers, where tests run as root, have none to offer.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -34,28 +21,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
     three_models(path, cases=CASES)
     return write_report(path)
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a file; at the end nothing may have been asked for but the file, nor any error been said."""
-    complaints: list[str] = []
-    contexts = []
-
-    def open_page(file: Path, **options: Any) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-        page.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
-        page.goto(file.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
 
 
 def amount(value: float) -> str:

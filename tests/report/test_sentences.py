@@ -88,6 +88,30 @@ def test_six_frauds_do_not_tell_what_is_beyond_chance(tmp_path: Path) -> None:
     assert "too few cases to tell" in page
 
 
+def test_frauds_that_both_find_tell_little_about_the_next(tmp_path: Path) -> None:
+    """Of 40 frauds none was missed, against blocking everybody: that 3 of the next 40 are missed would undo it all."""
+    labels = torch.zeros(1200, dtype=torch.long)
+    labels[:40] = 1
+    utility = Utility.from_costs({"pay": {"honest": 0, "fraud": 9000}, "block": {"honest": 20, "fraud": 0}}, unit="£")
+    p = torch.where(labels == 1, 0.9, 0.001)
+    answer = headline(one_model(tmp_path, torch.stack([1 - p, p], -1), labels, utility))
+    assert answer.finding == "untold"
+    assert "the two differ in none of 40 cases of fraud among 1,200 test rows" in answer.judgement
+
+
+def test_a_claim_is_not_off_because_rare_mistakes_did_not_happen(tmp_path: Path) -> None:
+    """A mistake in 2,000 rows was expected: none in 1,200 is no surprise, though the bootstrap sees no spread."""
+    labels = torch.zeros(1200, dtype=torch.long)
+    labels[:300] = 1
+    p = torch.where(labels == 1, 0.9995, 0.0005)
+    run = one_model(tmp_path, torch.stack([1 - p, p], -1), labels, FRAUD)
+    assert run.comparison.row("blend", "optimal").utility == (0, 0, 0)
+    assert "beyond chance: do not rely" not in headline(run).text
+    p = torch.where(labels == 1, 0.98, 0.015)
+    sure = one_model(tmp_path / "unsure", torch.stack([1 - p, p], -1), labels, FRAUD)
+    assert "which is beyond chance: do not rely on what it expects" in headline(sure).text
+
+
 def test_many_frauds_do(tmp_path: Path) -> None:
     run = fraud(tmp_path, cases=60)
     assert headline(run).judgement == "That is beyond chance, on 1,200 test rows."

@@ -24,7 +24,7 @@ def test_the_answer_on_the_console(tmp_path: Path, width: int) -> None:
     said = text.getvalue()
     assert said.startswith(headline(run).sentence)
     assert headline(run).judgement in said
-    assert "Chosen: calibrated, it is the test's. On these rows its decisions cost " in said
+    assert "Chosen: calibrated, it is the test's. On the rows that the choice was made by, its decisions cost " in said
     assert " minutes less each than those of standard" in said
     assert "highest probability" in " ".join(said.split()) or width < 200
     assert "argmax" not in said

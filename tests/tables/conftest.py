@@ -74,7 +74,7 @@ def run_folder(patients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A finished run on the patients, with decisions that are not the outcomes."""
     from stakes.tables.fit import fit_table
     from stakes.tables.problem import Recipe
-    from stakes.tables.run import RunFolder
+    from stakes.tables.run_folder import RunFolder
     from stakes.tables.task import TableTask
     from stakes.training.config import Training
 

@@ -13,10 +13,13 @@ from patient_tables import write_csv
 
 from stakes import Decider
 from stakes.evaluation import metrics
+from stakes.evaluation.comparison import select
 from stakes.evaluation.metrics import Interval
+from stakes.report.evaluation import sentences
 from stakes.tables.evaluate import evaluate_run, outcome_counts
 from stakes.tables.fit import fit_table
-from stakes.tables.run import RunFolder
+from stakes.tables.run import Run
+from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask
 
 COSTS = np.array([[0.0, 40.0], [500.0, 0.0]])  # treat, wait x ill, well
@@ -244,3 +247,59 @@ def test_the_difference_of_two_means_over_different_rows() -> None:
     assert found == pytest.approx((4.0, -1.0, 9.0))
     skewed = metrics.independent_difference(Interval(0.0, -1.0, 3.0), Interval(0.0, -4.0, 0.0))
     assert skewed == pytest.approx((0.0, -1.0, 5.0))
+
+
+def test_other_costs_decide_and_count(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    """At a twentieth of the cost of waiting, and with a third decision: all amounts by hand, the last test's too."""
+    frame = clinic(300, 1)
+    data = written(tmp_path / "labelled.csv", frame)
+    lines = [["wait", 25, 0], ["treat", 0, 40], ["ask", 8, 8]]
+    costs = write_csv(tmp_path / "other.csv", ["cost [€]", "ill", "well"], lines)
+    said = stakes("evaluate", run, data, "--costs", costs, "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert said.out.startswith("At the costs of other.csv, 300 decisions cost ")
+    assert "In the last test, of 199 rows, decisions would have cost " in said.out
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert found["unit"] == "€"
+    assert found["costs"] == "other.csv"
+
+    table = np.array([line[1:] for line in lines], dtype=float)
+    ids = ("--id", "id")
+    assert stakes("decide", run, data, "--costs", costs, "--out", tmp_path / "decisions.csv", *ids).code == 0
+    decided = pd.read_csv(tmp_path / "decisions.csv")
+    probs = decided[["p_ill", "p_well"]].to_numpy()
+    choice = (probs @ table.T).argmin(1)
+    assert set(choice) == {0, 1, 2}
+    own = table[choice, (frame["state"] == "0").astype(int)]
+    assert found["cost"][0] == pytest.approx(own.mean())
+    tested = Run.load(run)
+    (item,) = select(tested.scored, tested.comparison.chosen, "optimal")
+    before = table[(item.predictions.probs.numpy() @ table.T).argmin(1), tested.labels.numpy()]
+    assert found["last_test"]["cost"][0] == pytest.approx(before.mean())
+
+    # Decisions that were taken by these costs can be counted by them, and by no others.
+    joined = ("evaluate", run, data, "--decisions", tmp_path / "decisions.csv", *ids, "--out", tmp_path / "joined")
+    assert stakes(*joined, "--costs", costs).out.split(" each")[0] == said.out.split(" each")[0]
+    assert "of the costs, but got 'ask'" in stakes(*joined).err
+
+
+def test_costs_by_formula_leave_the_last_test_unknown(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    data = written(tmp_path / "labelled.csv", clinic(100, 1))
+    costs = write_csv(tmp_path / "f.csv", ["cost", "ill", "well"], [["treat", 0, "=0.5 * age"], ["wait", 500, 0]])
+    said = stakes("evaluate", run, data, "--costs", costs, "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert "What the decisions of the last test would have cost is not known" in said.out
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["last_test"]["cost"] is None
+    assert "the last test" not in (tmp_path / "out" / "evaluation.html").read_text().split('id="decisions"')[0].split(
+        "<table")[1]  # fmt: skip
+
+
+def test_a_difference_that_rests_on_few_cases_is_not_beyond_chance(run: Path, tmp_path: Path) -> None:
+    """Treating everybody is never dear for the ill: that none of 25 was missed says little about the next 25."""
+    frame = clinic(2000, 5)
+    ill = frame[(frame["state"] == "1") & (frame["marker"] > 3)][:25]
+    data = written(tmp_path / "labelled.csv", pd.concat([ill, frame[frame["state"] == "0"][:30]]))
+    evaluation = evaluate_run(run, data)
+    assert evaluation.against_constant.low > 0
+    assert [(each.outcome, each.cases, each.differing) for each in evaluation.few] == [("ill", 25, 0)]
+    assert "cannot be told: the two differ in none of 25 cases of ill" in " ".join(sentences(evaluation))

@@ -11,6 +11,7 @@ from stakes import Utility
 from stakes.outcomes import Outcomes
 from stakes.tables.encode import TableEncoder
 from stakes.tables.importance import ScoredDivision, importance
+from stakes.tables.task import CLASSES
 
 UTILITY = Utility.from_costs({"a": {"a": 0, "b": 10}, "b": {"a": 10, "b": 0}})
 
@@ -19,7 +20,7 @@ def by_sign(x: torch.Tensor) -> Any:
     """Sure of b where the first column is above its mean."""
     p = (x[:, 0] > 0).double()
     probs = torch.stack([1 - p, p], -1)
-    return SimpleNamespace(mean_probs=lambda: Outcomes(probs).weights)
+    return SimpleNamespace(mixture=lambda: Outcomes(probs))
 
 
 def test_what_is_read_matters_and_what_is_not_does_not() -> None:
@@ -34,10 +35,10 @@ def test_what_is_read_matters_and_what_is_not_does_not() -> None:
         ScoredDivision(SimpleNamespace(name=str(n), encoder=encoder, test_x=x[own], tested=own), by_sign)  # type: ignore[arg-type]
         for n, own in enumerate(halves)
     ]
-    found = importance(parts, labels, UTILITY, seed=0)
+    found = importance(CLASSES, parts, labels, UTILITY, seed=0)
     assert list(found["columns"]) == ["read", "unread", "level"]
     assert found["rows"] == 400
     read = found["columns"]["read"]
     assert 4 < read.low < read.mean < read.high < 6, "half of the decisions, at 10 each"
     assert found["columns"]["unread"] == found["columns"]["level"] == (0, 0, 0)
-    assert importance(parts, labels, UTILITY, seed=0) == found
+    assert importance(CLASSES, parts, labels, UTILITY, seed=0) == found

@@ -13,9 +13,11 @@ from stakes.calibration import Calibrated
 from stakes.features import Features
 from stakes.outcomes import Predictor
 from stakes.predictors import Blend, Constant
-from stakes.tables.mix import HeldOut, Mix, choose, mix, train_mix
+from stakes.tables.classes import Classes
+from stakes.tables.mix import HeldOut, Mix, choose, mix
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.split import folds
+from stakes.tables.train import train_mix
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility
@@ -164,7 +166,7 @@ def test_a_trained_blend_weighs_what_its_parts_said_of_the_rows_held_out() -> No
         finished.append(predictor)
         return predictor
 
-    predictor, details = train_mix("blend", problem, RECIPE, seed=0, finish=finish)
+    predictor, details = train_mix(Classes(), "blend", problem, RECIPE, seed=0, finish=finish)
     assert sum(details["weights"].values()) == pytest.approx(1)
     assert len(finished) == 3 * len(details["weights"])
     assert isinstance(predictor, Calibrated)

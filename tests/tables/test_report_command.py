@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,40 @@ def test_the_command_of_a_run_asks_for_the_same_run(
     assert asked[1][0].settings() == settings
     assert str(asked[1][1]) == "again"
     assert "again" not in json.dumps(settings)
+
+
+def _edited(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        (folder / name).write_text(json.dumps(change(content)), encoding="utf-8")
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (_edited("run.json", lambda settings: [1]), "run.json is a list"),
+        (_edited("run.json", lambda settings: {"seed": 0}), "run.json has no "),
+        (
+            _edited("summary.json", lambda found: found | {"choice": found["choice"] | {"model": "nobody"}}),
+            "there are no results of nobody",
+        ),
+        (
+            _edited("summary.json", lambda found: found | {"reference": {"model": "nobody"}}),
+            "there are no results of nobody",
+        ),
+        (_edited("details.json", lambda details: details | {"ids": ["a"]}), "ids: 1 for "),
+        (_edited("details.json", lambda details: details | {"by": ["a"]}), "by: 1 for "),
+        (
+            _edited("details.json", lambda found: found | {"importance": {"columns": {}, "rows": 1}}),
+            "importance of no columns",
+        ),
+    ],
+)
+def test_a_folder_whose_parts_do_not_fit_together_is_refused(
+    run_folder: Path, tmp_path: Path, refused: Callable[..., str], edit: Callable[[Path], None], words: str
+) -> None:
+    shutil.copytree(run_folder, tmp_path / "run")
+    edit(tmp_path / "run")
+    assert words in refused("report", tmp_path / "run")

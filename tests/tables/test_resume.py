@@ -16,7 +16,7 @@ from stakes.tables import fit as fitting
 from stakes.tables import network_models
 from stakes.tables.fit import Fit
 from stakes.tables.problem import Recipe
-from stakes.tables.run import RunFolder
+from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask
 from stakes.training.config import Epoch, Training
 

@@ -48,7 +48,7 @@ def run_folder(loans: Path) -> Path:
     """A finished run in which the amount is no feature, and costs depend on it all the same."""
     from stakes.tables.fit import fit_table
     from stakes.tables.problem import Recipe
-    from stakes.tables.run import RunFolder
+    from stakes.tables.run_folder import RunFolder
     from stakes.tables.task import TableTask
     from stakes.training.config import Training
 

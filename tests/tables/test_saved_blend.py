@@ -15,7 +15,8 @@ from stakes.calibration import Calibrated
 from stakes.predictors import Blend
 from stakes.tables.fit import fit_table
 from stakes.tables.problem import Recipe
-from stakes.tables.run import Run, RunFolder
+from stakes.tables.run import Run
+from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask
 from stakes.training.config import Training
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from stakes.tables.read import read_table
-from stakes.tables.suspects import identifiers, leaks, many_texts
+from stakes.tables.suspects import identifiers, leaks, many_texts, repeated_subjects
 
 RNG = np.random.default_rng(0)
 
@@ -130,3 +130,25 @@ def test_real_tables(data_folder: Path, file: str, target: str, leaking: list[st
     messages = leaks(features, labels.astype(np.int64), [str(text) for text in texts])
     assert [message.rpartition(" ")[2] for message in messages] == [",".join(leaking)] * bool(leaking)
     assert list(identifiers(features)) == ids
+
+
+def test_rows_that_belong_to_one_subject_are_told() -> None:
+    generator = np.random.default_rng(0)
+    owner = np.repeat(np.arange(60), 6)
+    labels = (owner % 3 == 0).astype(np.int64)
+    frame = pd.DataFrame(
+        {
+            "who": [f"w{number}" for number in owner],  # by the outcomes, which agree
+            "number": owner,
+            "customer id": generator.permutation(owner),  # by its name
+            "city": generator.permutation([f"c{number}" for number in owner]),  # neither
+            "age": generator.integers(20, 80, len(owner)),
+            "dose": generator.integers(0, 40, len(owner)) / 8,
+        }
+    )
+    messages = repeated_subjects(frame, labels)
+    assert list(messages) == ["who", "number", "customer id"]
+    assert (
+        "(60 values in 360 rows; two rows with one value have the same outcome in 100%, any two in " in messages["who"]
+    )
+    assert messages["who"].endswith("Keep them together with --group who")

@@ -32,15 +32,20 @@ class Temperature(Calibrator):
             raise StakesError(f"expected a temperature above 0, but got {self.temperature}")
 
     @classmethod
-    def fit(cls, outcomes: Outcomes, labels: Tensor) -> Self:
-        """The temperature with the lowest NLL of labels ``(B, ...)``, which is convex in its inverse."""
+    def fit(cls, outcomes: Outcomes, labels: Tensor, weights: Tensor | None = None) -> Self:
+        """The temperature with the lowest NLL of labels ``(B, ...)``, which is convex in its inverse.
+
+        ``weights``, of the shape of the labels, say how much each of them counts.
+        """
         require_classes(outcomes, labels)
+        share = torch.ones(labels.shape) if weights is None else weights
+        share = share.double() / share.double().sum()
         log_probs = outcomes.log_weights.double().clamp_min(-100)
-        observed = log_probs.gather(-1, labels.long().unsqueeze(-1)).mean()
+        observed = (share * log_probs.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)).sum()
         low, high = 1 / HOTTEST, 1 / COLDEST
         for _ in range(STEPS):  # to where the derivative of the NLL, E_p log p - log p(label), is 0
             middle = (low + high) / 2
-            slope = ((middle * log_probs).softmax(-1) * log_probs).sum(-1).mean() - observed
+            slope = (share * ((middle * log_probs).softmax(-1) * log_probs).sum(-1)).sum() - observed
             low, high = (low, middle) if slope > 0 else (middle, high)
         return cls(2 / (low + high))
 

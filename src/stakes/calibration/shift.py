@@ -8,7 +8,7 @@ from torch import Tensor
 
 from stakes.calibration.base import Calibrator, calibrators
 from stakes.errors import StakesError
-from stakes.mixtures import Mixture, numbers
+from stakes.mixtures import Distribution, numbers
 from stakes.outcomes import Outcomes
 
 
@@ -47,7 +47,7 @@ class Shift(Calibrator):
         return cls(float(gaps.flatten().kthvalue(rank).values))
 
     def __call__(self, outcomes: Outcomes) -> Outcomes:
-        if isinstance(outcomes, Mixture):
+        if isinstance(outcomes, Distribution):
             return outcomes.shifted(self.by)
         if outcomes.values is None:
             raise StakesError("expected outcomes that are numbers to shift, but got named classes: use Temperature")

@@ -9,7 +9,7 @@ import typer
 from stakes.errors import StakesError, StakesWarning, listing
 
 if TYPE_CHECKING:
-    from stakes.utility import FormulaUtility, TableUtility
+    from stakes.utility import CurveUtility, FormulaUtility, TableUtility
 
 FIRST_ROWS = 3
 
@@ -57,13 +57,16 @@ def costs_check(
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
     from stakes.report.words import bracketed
-    from stakes.utility import FormulaUtility, Utility
+    from stakes.utility import CurveUtility, FormulaUtility, Utility
 
     if target is not None and data is None:
         raise StakesError("--target: expected a table with this column, but there is none; give it with --data")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StakesWarning)  # they are printed below, as the answer
         utility = Utility.from_csv(file, unit=unit)
+    if isinstance(utility, CurveUtility):
+        typer.echo(_of_curves(utility))
+        return
     heading = f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes"
     found = [] if data is None else _names_unlike(utility, data, target)
     if isinstance(utility, FormulaUtility):
@@ -108,6 +111,24 @@ def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: 
                 f"are {listing(utility.outcomes)}: name the values with --labels in `stakes fit`, or correct the costs"
             )
     return messages
+
+
+def _of_curves(utility: "CurveUtility") -> str:
+    """What each action costs at the points of all curves, where it is the cheapest, and actions that never are."""
+    from stakes.report.words import bracketed
+    from stakes.utility.table import aligned
+
+    points, costs = utility.at_points()
+    cells = [[f"{cost:.6g}" for cost in row] for row in costs.tolist()]
+    header = [f"{point:.6g}" for point in points.tolist()]
+    lines = [f"Cost{bracketed(utility)}: rows are actions, columns are outcomes, at and between which costs are known"]
+    lines += [aligned(cells, utility.decisions, header), ""]
+    found = [
+        f"warning: action {name!r} is never the cheapest: another costs less whatever the outcome"
+        for name, best in zip(utility.decisions, (costs == costs.min(0)).any(1), strict=True)
+        if not best
+    ]
+    return "\n".join(lines + (found or ["No warnings."]))
 
 
 def _of_rows(utility: "FormulaUtility", data: Path) -> str:

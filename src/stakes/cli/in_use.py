@@ -7,6 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from stakes.decisions import SETTLE
+from stakes.errors import StakesError
 
 DECIDE_EXAMPLE = "Example: stakes decide run new_patients.csv --out decisions.csv --id patient_id"
 EVALUATE_EXAMPLE = "Example: stakes evaluate run outcomes.csv --decisions decisions.csv --id patient_id"
@@ -44,18 +45,21 @@ def decide(
         float,
         typer.Option(
             metavar="CONFIDENCE",
-            help="A row takes no more draws once its decision is this sure to be that of endless draws; 1: all draws.",
+            help="Of a model of one posterior, saved from Python: a row takes no more draws once its decision is this "
+            "sure to be that of endless draws; 1: all draws. Models of `stakes fit` take all draws.",
         ),
     ] = SETTLE,
 ) -> None:
     """Take the best decision for every row of a table, of any length.
 
     Writes the rows in order, with the columns decision, expected_cost, runner_up (the second-best decision), margin (to
-    it), cost_DECISION for every decision, settled (whether more draws would not change it), p_OUTCOME for every
-    outcome, and unusual (what is unlike the rows of training). Where utilities were given, they stand in place of
-    costs. With --why, why_1 is such as "age +3.2": so much the row's age adds to the margin, against the ages of
-    training rows. A summary with drift goes to stderr and to NAME.summary.json. DATA needs no target column, but those
-    that costs depend on.
+    it), cost_DECISION for every decision, settled (whether more draws would hardly change it: always, where nothing in
+    the model is random), p_OUTCOME for every outcome, and unusual (what is unlike the rows of training). Where
+    utilities were given, they stand in place of costs. With --why, why_1 is such as "age +3.2": so much the row's age
+    adds to the margin, against the ages of training rows. Where outcomes are numbers, the columns are decision,
+    expected_cost, low and high (the outcome lies between them with 90 %), and unusual; "weekday +4.2" is then what the
+    weekday adds to the decision. A summary with drift goes to stderr and to NAME.summary.json. DATA needs no target
+    column, but those that costs depend on.
     """
     from stakes.cli.terminal import progress_bars
     from stakes.tables.decide import decide_table
@@ -92,6 +96,14 @@ def evaluate(
         str | None,
         typer.Option(help="Names for its values: 0=repaid,1=defaulted.", show_default="those of RUN"),
     ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Other costs to decide and to count by: the same outcomes, and any decisions.",
+            show_default="those of RUN",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report.", show_default="RUN/evaluation-1, and so on")
     ] = None,
@@ -100,12 +112,21 @@ def evaluate(
 
     Compares that with what the model claimed, with deciding the same for everybody, and with the last test; says
     whether rows, probabilities or costs have drifted, and whether retraining is due. Writes evaluation.html and
-    evaluation.json.
+    evaluation.json. With --costs, all of that is at other costs, the last test too: its rows are decided again.
     """
     from stakes.report.evaluation import sentences, write_evaluation
+    from stakes.tables.decider import is_about_amounts
     from stakes.tables.evaluate import evaluate_run
     from stakes.tables.task import renames
 
+    if is_about_amounts(run):
+        for name, value in (("labels", labels), ("costs", costs)):
+            if value is not None:
+                raise StakesError(
+                    f"--{name} is for outcomes with names, but those of this run are numbers; leave it out"
+                )
+        _evaluate_amounts(run, labelled, decisions, id_column, target, out)
+        return
     evaluation = evaluate_run(
         run,
         labelled,
@@ -113,8 +134,27 @@ def evaluate(
         id_column=id_column,
         target=target,
         renames=None if labels is None else renames(labels),
+        costs=costs,
     )
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):
         typer.echo(sentence)
     typer.echo(f"{folder / 'evaluation.html'}: the report, one file to open in a browser or to mail", err=True)
+
+
+def _evaluate_amounts(
+    run: Path,
+    labelled: Path,
+    decisions: Path | None,
+    id_column: str | None,
+    target: str | None,
+    out: Path | None,
+) -> None:
+    from stakes.report.amount_evaluation import sentences, write_evaluation
+    from stakes.tables.amounts.evaluate import evaluate_amounts
+
+    evaluation = evaluate_amounts(run, labelled, decisions=decisions, id_column=id_column, target=target)
+    folder = write_evaluation(evaluation, run, out)
+    for sentence in sentences(evaluation):
+        typer.echo(sentence)
+    typer.echo(f"{folder / 'evaluation.json'}: all numbers", err=True)

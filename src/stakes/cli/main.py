@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +16,13 @@ from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
-from stakes.tables.models import COMPARED, compared_names
+from stakes.tables.amounts.models import AMOUNTS
+from stakes.tables.models import COMPARED
 from stakes.tables.problem import FAMILIES, LEARNING_RATES, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
+
+if TYPE_CHECKING:
+    from stakes.tables.run import FinishedRun
 
 # pandas and scikit-learn are imported by the commands that need them, so that help comes soon.
 
@@ -31,8 +35,9 @@ app = typer.Typer(
 app.add_typer(costs_app, name="costs")
 app.add_typer(reproduce_app, name="reproduce")
 
-_data, _models, _fitting, _run = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("The data", "The models", "The training", "The run")
+_amounts, _data, _models, _fitting, _run = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Outcomes that are numbers", "The data", "The models", "The training", "The run")
 )
 _RECIPE = Recipe()  # the defaults
 _TRAINING = _RECIPE.training
@@ -43,6 +48,7 @@ START = """stakes: decisions whose mistakes have a price.
   1. What decisions cost:      stakes costs new --outcomes healthy,ill --decisions "send home,treat" --unit £
      (fill in costs.csv)       stakes costs check costs.csv
   2. A model from your table:  stakes fit patients.csv --target diagnosis --costs costs.csv --out run
+     where it is a number:     stakes fit demand.csv --target sold --under 15 --over 5 --unit € --out run
   3. Decide about new rows:    stakes decide run new.csv --out decisions.csv
   4. Once outcomes are known:  stakes evaluate run outcomes.csv
 
@@ -51,8 +57,6 @@ All commands: stakes --help"""
 NEXT_STEPS = {
     "data": "give a table first, as in: stakes fit patients.csv --target diagnosis --costs costs.csv --out run",
     "target": "name the column with the outcome, as in --target diagnosis",
-    "costs": "say what decisions cost: `stakes costs new --outcomes healthy,ill` writes a file to fill in; then "
-    "--costs costs.csv",
     "out": "name a folder for the model and the report, as in --out run",
 }
 _MOST_SEED = 2**31  # scikit-learn takes seeds up to 2**32, and --seeds counts on from --seed
@@ -106,8 +110,38 @@ def _options(
 def fit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV (any delimiter) or .parquet.")],
     target: Annotated[str, typer.Option(help="The column of DATA with the outcome.")],
-    costs: Annotated[Path, typer.Option(help="What each decision costs under each outcome: see `stakes costs new`.")],
     out: Out,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            help="What each decision costs under each outcome (see `stakes costs new`), or, where the outcome is a "
+            "number, as a curve for each action.",
+        ),
+    ] = None,
+    under: Annotated[
+        str | None,
+        _amounts(metavar="COST", help="What each unit too few costs: a number, a column, or a formula, =0.4 * price."),
+    ] = None,
+    over: Annotated[str | None, _amounts(metavar="COST", help="What each unit too many costs.")] = None,
+    step: Annotated[
+        float | None, _amounts(help="Between two decisions: 1 for whole units.", show_default="any number")
+    ] = None,
+    at_least: Annotated[float | None, _amounts(help="The lowest decision.")] = None,
+    at_most: Annotated[float | None, _amounts(help="The highest decision, such as a capacity.")] = None,
+    lags: Annotated[
+        str,
+        _amounts(
+            metavar="NUMBERS",
+            help="With --time: earlier amounts as features, so many times back, 1,7,14, and weekday and month.",
+        ),
+    ] = "",
+    series: Annotated[
+        str | None,
+        _amounts(metavar="NAME", help="With --lags: a column, such as a shop's, each with amounts of its own in time."),
+    ] = None,
+    likelihood: Annotated[
+        str, _amounts(help="Of the network: gaussian, log_normal (amounts above 0) or student_t (heavy tails).")
+    ] = _RECIPE.likelihood,
     test: Annotated[
         str | None,
         _data(
@@ -140,7 +174,8 @@ def fit(
         bool,
         _data(
             "--keep-rows/--no-keep-rows",
-            help="Keep 64 training rows in the saved model, readable for all: `stakes decide --why` needs them.",
+            help="Keep training rows in the saved model, readable for all: 64 for `stakes decide --why`, and those "
+            "that the model of neighbours looks up.",
         ),
     ] = TableTask.keep_rows,
     drop: Annotated[Names, _data(metavar="NAMES", help="Columns to leave out: a,b (or repeat).")] = None,
@@ -152,7 +187,8 @@ def fit(
     models: Annotated[
         str,
         _models(
-            help=f"What to compare, of: {', '.join(COMPARED)}.",
+            help=f"What to compare, of: {', '.join(COMPARED)}; where the outcome is a number, of: "
+            f"{', '.join(AMOUNTS.compared)}.",
             show_default="all but weighted; with --label-noise the noise models, and no blend",
         ),
     ] = "",
@@ -214,6 +250,7 @@ def fit(
         training=training,
         samples=samples,
         noise=noise,
+        likelihood=arguments.likelihood(likelihood),
     )
     task = TableTask(
         data=data,
@@ -230,7 +267,14 @@ def fit(
         categorical=tuple(arguments.split(*(categorical or []))),
         renames=arguments.renames(labels),
         unit=unit,
-        models=tuple(arguments.split(models)) or compared_names(noise),
+        models=tuple(arguments.split(models)) or None,
+        under=under,
+        over=over,
+        step=step,
+        at_least=at_least,
+        at_most=at_most,
+        lags=arguments.lags(lags),
+        series=series,
         recipe=recipe,
         seeds=seeds,
         seed=seed,
@@ -250,10 +294,11 @@ def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of
     data are not needed.
     """
     from stakes.report.page import write_page
-    from stakes.tables.run import Run, RunFolder
+    from stakes.tables.run_folder import RunFolder
+    from stakes.tables.runs import load_run
 
     page = RunFolder(run).page
-    write_page(Run.load(run), page)
+    write_page(load_run(run), page)
     typer.echo(str(page))
 
 
@@ -261,7 +306,7 @@ def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of
 def demo(out: Out = Path("demo"), workers: Workers = 2, resume: Resume = False, force: Force = False) -> None:
     """Real data from end to end: breast tumours, three decisions about each, the models compared, a report."""
     from stakes.cli.demo import LOOK, demo_task, write_tumours
-    from stakes.tables.run import RunFolder
+    from stakes.tables.run_folder import RunFolder
     from stakes.tables.task import command
 
     RunFolder(out).refuse_if_taken(None, resume=resume, force=force)
@@ -287,7 +332,7 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
     from stakes.report.page import write_page
     from stakes.tables.fit import Fit, fit_table
     from stakes.tables.prepare import PreparedTable
-    from stakes.tables.run import RunFolder
+    from stakes.tables.run_folder import RunFolder
 
     folder = RunFolder(out)
 
@@ -311,9 +356,19 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
         )
     write_page(run, folder.page)
     print_run(run, Console())
-    rows = "; it holds 64 training rows, for `stakes decide --why` (--no-keep-rows: none)" if task.keep_rows else ""
-    typer.echo(f"\n{folder.path}: the model is in model/{rows}; the numbers in summary.json")
+    typer.echo(f"\n{folder.path}: the model is in model/{_kept_rows(task, run)}; the numbers in summary.json")
     typer.echo(f"{folder.page}: the report, one file to open in a browser or to mail")
+
+
+def _kept_rows(task: TableTask, run: "FinishedRun") -> str:
+    """Which training rows the saved model holds, for who would give it away."""
+    if not task.keep_rows:
+        return ""
+    chosen = next(item for item in run.scored if item.model == run.comparison.chosen)
+    parts = chosen.predictions.details.get("weights", {chosen.model: 1.0})
+    looked_up = [name for name in parts if task.kind.catalogue.keeps_rows(name)]
+    all_rows = f"those that {looked_up[0]!r} looks up, and " if looked_up else ""
+    return f"; it holds training rows, {all_rows}64 for `stakes decide --why` (--no-keep-rows: none)"
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:

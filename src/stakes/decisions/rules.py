@@ -156,12 +156,18 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
 def _with_amount_errors(decisions: AmountDecisions, draws: Outcomes, utility: Utility, group: int) -> AmountDecisions:
     if draws.shape[0] == 1:
         return decisions
-    error, freedom = _standard_error(utility.expected_of(draws, decisions.choice), group)
-    decisions = replace(decisions, utility_error=error * _widening(freedom))
+    error = monte_carlo_error(utility.expected_of(draws, decisions.choice), group)
+    decisions = replace(decisions, utility_error=error)
     if decisions.next_best is None:
         return decisions
-    error, freedom = _standard_error(utility.advantage(draws, decisions.choice, decisions.next_best), group)
-    return replace(decisions, margin_error=error * _widening(freedom))
+    error = monte_carlo_error(utility.advantage(draws, decisions.choice, decisions.next_best), group)
+    return replace(decisions, margin_error=error)
+
+
+def monte_carlo_error(values: Tensor, group: int = 1) -> Tensor:
+    """``(S, ...) -> (...)``: the standard error of the mean over draws, wider where these are few."""
+    error, freedom = _standard_error(values, group)
+    return error * _widening(freedom)
 
 
 def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:

@@ -196,8 +196,11 @@ class Comparison:
         return next(row for row in self.rows if (row.model, row.rule) == (model, rule))
 
 
-def compare(scored: Sequence[Scored], choice: Choice, seed: int) -> Comparison:
-    """Intervals over test examples (and seeds); paired differences to the constant, and to the best other model."""
+def compare(scored: Sequence[Scored], choice: Choice, seed: int, groups: NDArray[np.int64] | None = None) -> Comparison:
+    """Intervals over test examples (and seeds); paired differences to the constant, and to the best other model.
+
+    ``groups`` are numbers of what test examples belong to: see `metrics.bootstrap`.
+    """
     models = list(dict.fromkeys(item.model for item in scored))
     reference = "constant" if "constant" in models else models[0]
     means = {model: np.mean([item.utilities.mean() for item in select(scored, model, "optimal")]) for model in models}
@@ -207,18 +210,24 @@ def compare(scored: Sequence[Scored], choice: Choice, seed: int) -> Comparison:
         mean = {key: float(np.mean([item.scores[key] for item in group])) for key in _AVERAGED}
         rival = max((other for other in models if other != model), key=lambda other: means[other], default=None)
         difference, lead = (
-            None if other in (None, (model, rule)) else advantage(scored, (model, rule), other, seed)
+            None if other in (None, (model, rule)) else advantage(scored, (model, rule), other, seed, groups)
             for other in ((reference, "optimal"), None if rival is None else (rival, "optimal"))
         )
-        interval = metrics.bootstrap([item.utilities for item in group], seed=seed)
+        interval = metrics.bootstrap([item.utilities for item in group], seed=seed, groups=groups)
         rows.append(Row(model, rule, interval, seeds=len(group), difference=difference, rival=rival, lead=lead, **mean))
     return Comparison(tuple(rows), reference, choice)
 
 
-def advantage(scored: Sequence[Scored], ours: tuple[str, Rule], theirs: tuple[str, Rule], seed: int) -> Interval:
+def advantage(
+    scored: Sequence[Scored],
+    ours: tuple[str, Rule],
+    theirs: tuple[str, Rule],
+    seed: int,
+    groups: NDArray[np.int64] | None = None,
+) -> Interval:
     """How much more the decisions of one model and rule were worth than those of another, paired."""
     first, second = ([item.utilities for item in select(scored, *pair)] for pair in (ours, theirs))
-    return metrics.paired_difference(first, second, seed=seed)
+    return metrics.paired_difference(first, second, seed=seed, groups=groups)
 
 
 def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:

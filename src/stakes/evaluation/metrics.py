@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from stakes import seeds
 from stakes.errors import StakesError
+from stakes.mixtures import LEVELS
 from stakes.outcomes import Outcomes
 from stakes.utility.table import Counts, TableUtility
 
 RESAMPLES = 2000
 TAIL = (1 - 0.95) / 2  # of the resampled means on each side of an interval
-FEW_EXAMPLES = 200  # whose resamples are drawn at once
+FEW_EXAMPLES = 200  # whose resamples are counts of different values, however many of these there are
+AT_ONCE = 2**20  # counts that are drawn at once
 
 
 # From counts ---------------------------------------------------------------------------------------
@@ -121,6 +123,29 @@ def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15, *, ignore_i
     return Reliability(totals[0] / counts[used], totals[1] / counts[used], counts[used] / len(true))
 
 
+# From quantiles ------------------------------------------------------------------------------------
+
+
+def pinball(
+    values: Tensor | ArrayLike, labels: Tensor | ArrayLike, levels: Tensor | ArrayLike = LEVELS
+) -> NDArray[np.float64]:
+    """``(n, L)`` the pinball loss of quantiles ``(n, L)`` at ``levels``, for the numbers ``(n,)`` that came."""
+    quantiles, numbers, shares = (np.asarray(each, dtype=np.float64) for each in (values, labels, levels))
+    if quantiles.ndim != 2 or numbers.shape != quantiles.shape[:1] or shares.shape != quantiles.shape[1:]:
+        raise StakesError(
+            f"expected quantiles (n, {shares.size}), one for each level, and n numbers, but got {quantiles.shape} and "
+            f"{numbers.shape}"
+        )
+    short = numbers[:, None] - quantiles
+    return np.maximum(shares * short, (shares - 1) * short)
+
+
+def crps(values: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> NDArray[np.float64]:
+    """``(n,)`` the continuous ranked probability score: twice the mean pinball loss over the `LEVELS`."""
+    losses: NDArray[np.float64] = pinball(values, labels).mean(1)
+    return 2 * losses
+
+
 # Intervals -----------------------------------------------------------------------------------------
 
 
@@ -132,33 +157,76 @@ class Interval(NamedTuple):
     high: float
 
 
-def bootstrap(values: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Interval:
+def bootstrap(
+    values: ArrayLike,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    groups: ArrayLike | None = None,
+    times: NDArray[np.float64] | None = None,
+) -> Interval:
     """The 95 % interval of a mean over examples ``(N,)``, or over runs and examples ``(R, N)``.
 
     With several runs (seeds) on the same test examples, both are resampled: the interval covers another
     test set and another seed. For two models on the same examples give the difference of their values:
-    a *paired* interval, which is far narrower than the two apart.
+    a *paired* interval, which is far narrower than the two apart. ``groups``, (N,), has equal numbers for examples that
+    belong together, such as those of a patient: then groups are resampled, for their examples tell the same.
+
+    Examples in time are not independent of their neighbours: with ``times`` ``(N,)``, `block_length` consecutive
+    times, with all their examples, are resampled together (a circular block bootstrap).
     """
     table = np.atleast_2d(np.asarray(values, dtype=np.float64))
     if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
         raise StakesError(f"expected finite values of shape (N,) or (runs, N), but got the shape {np.shape(values)}")
     runs, examples = table.shape
     generator = seeds.numpy_generator(seed, "bootstrap")
+    if groups is not None:
+        return _percentiles(float(table.mean()), _resampled_groups(table, np.asarray(groups), generator, resamples))
+    if times is not None:
+        return _percentiles(float(table.mean()), _block_means(table, times, generator, resamples))
     # Utilities take few values, so that many examples are copies: counting them keeps this quick for any number.
     columns, counts = np.unique(table, axis=1, return_counts=True)  # (R, K), (K,)
     shares = counts / examples
-    if runs == 1 and examples <= FEW_EXAMPLES:
-        weights = generator.multinomial(examples, shares, size=resamples)  # (T, K)
-        return _percentiles(float(table.mean()), weights @ columns[0] / examples)
+    few_values = len(counts) < examples / 10
     means = np.empty(resamples)
+    if runs == 1 and (few_values or examples <= FEW_EXAMPLES):
+        size = max(1, AT_ONCE // len(counts))
+        for first in range(0, resamples, size):
+            weights = generator.multinomial(examples, shares, size=min(size, resamples - first))  # (T, K)
+            means[first : first + size] = weights @ columns[0] / examples
+        return _percentiles(float(table.mean()), means)
     for resample in range(resamples):
-        if len(counts) < examples / 10:
+        if few_values:
             weights = generator.multinomial(examples, shares)
         else:
             weights = np.bincount(generator.choice(len(counts), examples, p=shares), minlength=len(counts))
         by_run = columns @ weights / examples  # (R,)
         means[resample] = by_run[generator.integers(runs, size=runs)].mean()
     return _percentiles(float(table.mean()), means)
+
+
+def block_length(times: NDArray[np.float64]) -> int:
+    """How many consecutive times are resampled together: 2 T^(1/3) of T, the rate that is best for a mean."""
+    count = len(np.unique(times))
+    return int(min(count, math.ceil(2 * count ** (1 / 3))))
+
+
+def _block_means(
+    table: NDArray[np.float64], times: NDArray[np.float64], generator: np.random.Generator, resamples: int
+) -> NDArray[np.float64]:
+    """(T,) means of resampled blocks of times, a circle, and of resampled runs."""
+    if np.shape(times) != table.shape[1:]:
+        raise StakesError(f"expected a time for each of {table.shape[1]} examples, but got {np.shape(times)}")
+    runs = len(table)
+    distinct, place = np.unique(times, return_inverse=True)
+    totals = np.stack([np.bincount(place, row) for row in table])  # (R, T)
+    counts = np.bincount(place)
+    length = block_length(times)
+    starts = generator.integers(len(distinct), size=(resamples, -(-len(distinct) // length)))
+    blocks = (starts[..., None] + np.arange(length)).reshape(resamples, -1)[:, : len(distinct)] % len(distinct)
+    by_run = totals[:, blocks].sum(-1) / counts[blocks].sum(-1)  # (R, resamples)
+    chosen = generator.integers(runs, size=(resamples, runs))
+    return np.asarray(np.take_along_axis(by_run.T, chosen, 1).mean(1))
 
 
 def bootstrap_ratios(parts: ArrayLike, wholes: ArrayLike, *, seed: int) -> tuple[list[Interval], Interval]:
@@ -183,12 +251,19 @@ def bootstrap_ratios(parts: ArrayLike, wholes: ArrayLike, *, seed: int) -> tuple
     return every, _percentiles(float(means.mean()), resampled.mean(1))
 
 
-def paired_difference(ours: ArrayLike, theirs: ArrayLike, *, seed: int) -> Interval:
+def paired_difference(
+    ours: ArrayLike,
+    theirs: ArrayLike,
+    *,
+    seed: int,
+    groups: ArrayLike | None = None,
+    times: NDArray[np.float64] | None = None,
+) -> Interval:
     """The interval of the mean difference between two models on the same examples (and the same seeds)."""
     first, second = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if first.shape != second.shape:
         raise StakesError(f"expected values for the same examples, but got the shapes {first.shape} and {second.shape}")
-    return bootstrap(first - second, seed=seed)
+    return bootstrap(first - second, seed=seed, groups=groups, times=times)
 
 
 def independent_difference(ours: Interval, theirs: Interval) -> Interval:
@@ -204,6 +279,23 @@ def independent_difference(ours: Interval, theirs: Interval) -> Interval:
 
 
 # Within --------------------------------------------------------------------------------------------
+
+
+def _resampled_groups(
+    table: NDArray[np.float64], groups: NDArray[Any], generator: np.random.Generator, resamples: int
+) -> NDArray[np.float64]:
+    """(T,) means over runs and examples, of groups and runs drawn with replacement."""
+    codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+    sums = np.stack([np.bincount(codes, weights=row) for row in table])  # (R, G)
+    means = np.empty(resamples)
+    at_once = max(1, AT_ONCE // len(sizes))
+    for first in range(0, resamples, at_once):
+        count = min(at_once, resamples - first)
+        weights = generator.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=count)  # (T, G)
+        by_run = weights @ sums.T / (weights @ sizes)[:, None]  # (T, R)
+        runs: NDArray[np.int64] = generator.integers(len(table), size=by_run.shape)  # type: ignore[assignment]
+        means[first : first + count] = np.take_along_axis(by_run, runs, 1).mean(1)
+    return means
 
 
 def _percentiles(mean: float, resampled: NDArray[np.float64]) -> Interval:

@@ -1,4 +1,4 @@
-"""What can be asked of outcomes that are numbers: exactly of a mixture, and of any others from their atoms."""
+"""What can be asked of outcomes that are numbers, and mixtures, which answer exactly."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,9 +14,50 @@ from stakes.outcomes import Outcomes
 
 MOST_STEPS = 100  # of the search for a quantile, which is Newton's where that stays between the bounds
 PRECISION = 1e-9  # of a quantile, in scales of the narrowest component
+GRID, FINE = 65, 0.5  # points from which many levels are found, and the narrowest scales that they may be apart
+GRID_PRECISION = 1e-6  # of what is searched for between them, in the same scales
+BLOCK = 256  # rows whose quantiles are searched for at once, so that they stay in the processor's cache
 
 
-class Mixture(Outcomes, ABC):
+class Distribution(Outcomes, ABC):
+    """Outcomes that are numbers, and know more of themselves than their atoms: ``(...)``, from h ``(...)``."""
+
+    @property
+    def numeric(self) -> bool:
+        return True
+
+    @abstractmethod
+    def mean(self) -> Tensor: ...
+
+    @abstractmethod
+    def variance(self) -> Tensor: ...
+
+    @abstractmethod
+    def cdf(self, h: Tensor) -> Tensor:
+        """P(y <= h)."""
+
+    @abstractmethod
+    def shortfall(self, h: Tensor) -> Tensor:
+        """E max(y - h, 0)."""
+
+    @abstractmethod
+    def log_mean_exp(self, c: Tensor | float) -> Tensor:
+        """log E exp(c y)."""
+
+    @abstractmethod
+    def quantile(self, share: Tensor | float) -> Tensor:
+        """The smallest h with P(y <= h) >= share; a number, or one for each."""
+
+    @abstractmethod
+    def quantiles(self, levels: Tensor) -> Tensor:
+        """``(L,) -> (..., L)``: at several levels, which are in order."""
+
+    @abstractmethod
+    def shifted(self, by: float) -> Self:
+        """Those of y + ``by``."""
+
+
+class Mixture(Distribution):
     """``(..., M)`` components, the last axis, with equal weights; ``(..., M K)`` atoms, of K nodes each."""
 
     location: Tensor
@@ -30,10 +71,6 @@ class Mixture(Outcomes, ABC):
         self._make = self._node_weights
 
     # As outcomes ---------------------------------------------------------------------------------------
-
-    @property
-    def numeric(self) -> bool:
-        return True
 
     @property
     def shape(self) -> torch.Size:
@@ -87,11 +124,9 @@ class Mixture(Outcomes, ABC):
         return self._variances().mean(-1) + means.var(-1, correction=0)
 
     def cdf(self, h: Tensor) -> Tensor:
-        """P(y <= h)."""
         return self._cdfs(h.unsqueeze(-1)).mean(-1)
 
     def shortfall(self, h: Tensor) -> Tensor:
-        """E max(y - h, 0)."""
         return self._shortfalls(h.unsqueeze(-1)).mean(-1)
 
     def density(self, y: Tensor) -> Tensor:
@@ -102,26 +137,65 @@ class Mixture(Outcomes, ABC):
         return self._log_densities(y.unsqueeze(-1)).logsumexp(-1) - math.log(self.location.shape[-1])
 
     def log_mean_exp(self, c: Tensor | float) -> Tensor:
-        """log E exp(c y)."""
         raise StakesError(f"E exp(c y) is infinite under a {type(self).__name__}: use a Gaussian likelihood with LINEX")
 
     @torch.no_grad()
     def quantile(self, share: Tensor | float) -> Tensor:
-        """The smallest h with P(y <= h) >= share; a number, or one for each."""
         target = torch.as_tensor(share, dtype=self.location.dtype, device=self.location.device)
         # It lies between the lowest and the highest of the components' own.
         each = self._quantiles(target.unsqueeze(-1))
         low, high = each.amin(-1), each.amax(-1)
         narrowest, h = self.scale.amin(-1), each.mean(-1)
         for _ in range(MOST_STEPS):
-            above = self.cdf(h) - target
-            low, high = torch.where(above < 0, h, low), torch.where(above < 0, high, h)
-            step = h - above / self.density(h)
-            inside = (step >= low) & (step <= high)
-            before, h = h, torch.where(inside, step, (low + high) / 2)
+            before, (low, high, h) = h, self._newton_step(target, low, high, h)
             if bool(((h - before).abs() <= PRECISION * narrowest).all()):
                 break
         return h
+
+    @torch.no_grad()
+    def quantiles(self, levels: Tensor) -> Tensor:
+        flat = self._like(lambda tensor: tensor.reshape(-1, 1, tensor.shape[-1]))  # (N, 1, M)
+        levels = levels.to(self.location)
+        blocks = torch.split(torch.arange(len(flat.location)), BLOCK)
+        parts = [flat.rows(rows)._block_of_quantiles(levels) for rows in blocks]
+        return torch.cat(parts).reshape(*self.location.shape[:-1], len(levels))
+
+    def _block_of_quantiles(self, levels: Tensor) -> Tensor:
+        """``(N, 1, M)`` components -> (N, L): between the points of a grid, by cubic interpolation of the inverse.
+
+        Where a component is narrower than the grid is fine, Newton's steps between those points follow.
+        """
+        own = self._quantiles(levels[[0, -1]].reshape(2, 1, 1, 1))  # (2, N, 1, M), of each component
+        low, high = own[0].amin(-1), own[1].amax(-1)  # (N, 1)
+        grid = low + (high - low) * torch.linspace(0, 1, GRID).to(levels)  # (N, G)
+        shares, slopes = self.cdf(grid), 1 / self.density(grid).clamp_min(1e-300)
+        after = torch.searchsorted(shares, levels.expand(len(grid), -1).contiguous()).clamp(1, GRID - 1)
+        (low, below, left), (high, above, right) = (
+            [tensor.gather(1, index) for tensor in (grid, shares, slopes)] for index in (after - 1, after)
+        )  # (N, L)
+        rise = (above - below).clamp_min(1e-300)
+        t = ((levels - below) / rise).clamp(0, 1)
+        bend = (1 - t) * (left * rise - (high - low)) + t * ((high - low) - right * rise)
+        h = torch.clamp(low + (high - low) * t + t * (1 - t) * bend, low, high)
+        narrowest = self.scale.amin(-1)  # (N, 1)
+        active = ((grid[:, 1:2] - grid[:, :1]) > FINE * narrowest).flatten().nonzero().flatten()
+        found = h.clone()
+        mixture, low, high, h = self.rows(active), low[active], high[active], h[active]
+        for _ in range(MOST_STEPS):
+            before, (low, high, h) = h, mixture._newton_step(levels, low, high, h)
+            found[active] = h
+            moving = ((h - before).abs() > GRID_PRECISION * narrowest[active]).any(1).nonzero().flatten()
+            if not len(moving):
+                break
+            active, mixture, low, high, h = active[moving], mixture.rows(moving), low[moving], high[moving], h[moving]
+        return found
+
+    def _newton_step(self, target: Tensor, low: Tensor, high: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Towards P(y <= h) = target: the bounds, closer by h, and the next h, the middle where Newton's is outside."""
+        above = self.cdf(h) - target
+        low, high = torch.where(above < 0, h, low), torch.where(above < 0, high, h)
+        step = h - above / self.density(h)
+        return low, high, torch.where((step >= low) & (step <= high), step, (low + high) / 2)
 
     # Of each component: (..., M), from h (..., 1) --------------------------------------------------------
 
@@ -150,47 +224,3 @@ class Mixture(Outcomes, ABC):
 
     @abstractmethod
     def _quantiles(self, share: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def shifted(self, by: float) -> Self:
-        """Those of y + ``by``."""
-
-
-class Atoms:
-    """The same answers for any outcomes that are numbers, from their atoms."""
-
-    def __init__(self, outcomes: Outcomes) -> None:
-        if outcomes.values is None:
-            raise StakesError("expected outcomes that are numbers, but got named classes: use a table of costs")
-        self.weights, self.values = outcomes.weights, outcomes.values
-        if self.values.device.type != "mps":
-            self.weights, self.values = self.weights.double(), self.values.double()
-
-    def mean(self) -> Tensor:
-        return (self.weights * self.values).sum(-1)
-
-    def variance(self) -> Tensor:
-        return (self.weights * (self.values - self.mean().unsqueeze(-1)).square()).sum(-1)
-
-    def cdf(self, h: Tensor) -> Tensor:
-        return (self.weights * (self.values <= h.unsqueeze(-1))).sum(-1)
-
-    def shortfall(self, h: Tensor) -> Tensor:
-        return (self.weights * (self.values - h.unsqueeze(-1)).clamp_min(0)).sum(-1)
-
-    def log_mean_exp(self, c: Tensor | float) -> Tensor:
-        rate = torch.as_tensor(c, dtype=self.values.dtype, device=self.values.device).unsqueeze(-1)
-        return (self.weights.log() + rate * self.values).logsumexp(-1)
-
-    def quantile(self, share: Tensor | float) -> Tensor:
-        target = torch.as_tensor(share, dtype=self.values.dtype, device=self.values.device).unsqueeze(-1)
-        values, order = self.values.expand(self.weights.shape).sort(-1)
-        total = self.weights.gather(-1, order).cumsum(-1)
-        # Sums of weights round: a share that they reach but for that is reached.
-        first = (total < target - 1e-9).sum(-1, keepdim=True).clamp_max(values.shape[-1] - 1)
-        return values.gather(-1, first).squeeze(-1)
-
-
-def numbers(outcomes: Outcomes) -> Mixture | Atoms:
-    """What can be asked of outcomes that are numbers: exact for a mixture."""
-    return outcomes if isinstance(outcomes, Mixture) else Atoms(outcomes)

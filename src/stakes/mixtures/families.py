@@ -7,7 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from stakes.mixtures.base import Atoms, Mixture
+from stakes.mixtures.atoms import Atoms
+from stakes.mixtures.base import Mixture
 
 REACH, NODES = 8.0, 65  # of the quadrature, in standard deviations: the trapezoidal rule, exact to 1e-14 where smooth
 
@@ -61,6 +62,9 @@ class LogNormalMixture(Mixture):
 
     def quantile(self, share: Tensor | float) -> Tensor:
         return self._logs.quantile(share).exp() + self.offset
+
+    def quantiles(self, levels: Tensor) -> Tensor:
+        return self._logs.quantiles(levels).exp() + self.offset
 
     def shifted(self, by: float) -> Self:
         return type(self)(self.location, self.scale, self.offset + by)

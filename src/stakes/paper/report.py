@@ -13,24 +13,20 @@ from markupsafe import Markup
 from stakes._io.files import write_text
 from stakes.decisions import RULES
 from stakes.errors import StakesError, listing
+from stakes.paper.amounts.charts import amounts_figures
+from stakes.paper.amounts.report import amounts_tables
 from stakes.paper.diagnosis.report import diagnosis_figures, diagnosis_tables
 from stakes.paper.digits.report import digits_figures, digits_tables
+from stakes.paper.findings import BEYOND_THE_PAPER, CAPTIONS, findings, settings_of
 from stakes.paper.roads.report import road_figures, road_tables
 from stakes.paper.sweep import Result
 from stakes.report.page import render
 from stakes.report.provenance import settings_text
-from stakes.report.words import verdict
 
-_TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables}
-_AXES = ("corrupted", "noise", "units", "size", "width")  # that a sweep may go along
-CAPTIONS = {  # by the name of a figure's file: what to see in it
-    "patients": "Three blood tests of 15 patients: the classes differ, but not by any one test.",
-    "corruption": "True class against the label on record: what lies beside the diagonal is what models learn wrongly.",
-    "confusion": "Decisions against truth, in per cent of each true class: look at the row of the severely ill.",
-    "transition": "From a healthy to a mild patient: look at where the decision changes, against the probabilities.",
-    "sweep": "Cost against the share of wrong labels: look at how far the lines part as labels get worse.",
-}
-_FIGURES = {"diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures}
+_TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables, "amounts": amounts_tables}
+_FIGURES = {
+    "diagnosis": diagnosis_figures, "digits": digits_figures, "roads": road_figures, "amounts": amounts_figures
+}  # fmt: skip
 
 
 def write_report(result: Result, folder: Path) -> list[Path]:
@@ -51,7 +47,9 @@ def tables(result: Result) -> str:
 
 def summary(result: Result) -> str:
     """A line for each setting and model: mean utility under both rules, and the paired difference to standard."""
-    settings = _settings(result)
+    if result.config["experiment"] == BEYOND_THE_PAPER:
+        return "\n".join(findings(result))
+    settings = settings_of(result)
     axes = list(settings[0])
     models = result.config["methods"]
     lines = ["  ".join([*(f"{name:>9}" for name in axes), f"{'model':>16}  argmax  optimal  against standard (95 %)"])]
@@ -65,42 +63,14 @@ def summary(result: Result) -> str:
     return "\n".join(lines)
 
 
-def findings(result: Result) -> list[str]:
-    """What was found, in sentences: in how many settings of the sweep each model is better than standard training."""
-    models = result.config.get("methods", [])
-    if "standard" not in models or not result.rows:
-        return []
-    settings = _settings(result)
-    words = {
-        "more": "better, beyond chance, in {}",
-        "less": "worse, beyond chance, in {}",
-        "unclear": "not to be told apart in {}",
-        "same": "the same in {}",
-    }
-    sentences = []
-    for model in models:
-        if model == "standard":
-            continue
-        found = [verdict(result.difference(model, "standard", rule="optimal", **where)) for where in settings]
-        parts = [text.format(found.count(kind)) for kind, text in words.items() if kind in found]
-        sentences.append(f"{model} against standard training, in {len(settings)} settings: {'; '.join(parts)}.")
-    return sentences
-
-
-def _settings(result: Result) -> list[dict[str, Any]]:
-    """The settings that a sweep goes through, in its order."""
-    axes = [name for name in _AXES if name in result.rows[0]]
-    values = dict.fromkeys(tuple(row[name] for name in axes) for row in result.rows)
-    return [dict(zip(axes, each, strict=True)) for each in values]
-
-
 def write_experiment_page(result: Result, folder: Path, files: Sequence[Path]) -> Path:
     """Write report.html with the figures (PNG) and tables (Markdown) in ``files``, the config and the command."""
     config, path = result.config, folder / "report.html"
+    whose = "" if config["experiment"] == BEYOND_THE_PAPER else "paper's "
     versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
     page = render(
         "experiment.html",
-        title=f"The paper's {config['experiment']} experiment",
+        title=f"The {whose}{config['experiment']} experiment",
         found=findings(result),
         captions={stem.replace("_", " "): caption for stem, caption in CAPTIONS.items()},
         figures={

@@ -25,10 +25,14 @@ ALL_MODELS = (*PAPER_MODELS, "noise", "noise+calibrated")
 
 @dataclass(frozen=True)
 class Cell:
-    """The unit of work of a sweep: its settings by name (axes), and the seeds of the models trained with them."""
+    """The unit of work of a sweep: its settings by name (axes), and the seeds of the models trained with them.
+
+    Each seed has as many ``rows``: one for each rule, unless the experiment says otherwise.
+    """
 
     axes: tuple[tuple[str, Any], ...]
     seeds: tuple[int, ...]
+    rows: int = len(RULES)
 
     @classmethod
     def of(cls, *seeds: int, **axes: Any) -> "Cell":
@@ -174,7 +178,7 @@ def _keep_complete_cells(path: Path, cells: Sequence[Cell]) -> list[Cell]:
     stored: dict[str, list[Row]] = {}
     for row in _read_rows(path) if path.exists() else ():
         stored.setdefault(_key(row, cells[0]), []).append(row)
-    complete = [cell for cell in cells if all(len(stored.get(key, ())) == len(RULES) for key in cell.model_keys())]
+    complete = [cell for cell in cells if all(len(stored.get(key, ())) == cell.rows for key in cell.model_keys())]
     kept = [row for cell in complete for key in cell.model_keys() for row in stored[key]]
     write_text(path, _lines(kept))
     return complete

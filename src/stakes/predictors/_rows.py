@@ -13,7 +13,7 @@ from stakes.inputs import Inputs, require_tensor
 from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.training.examples import TensorExamples
 
-TOLERANCE = 1e-6  # between our probabilities and scikit-learn's
+TOLERANCE = 1e-6  # between our probabilities, or standardised numbers, and scikit-learn's
 BLOCK_ROWS = 2**17
 
 
@@ -22,6 +22,27 @@ class RowPredictor(Predictor):
 
     taker: ClassVar[str]  # what it is called in messages
     features: int
+
+    def footprint(self, x: Inputs) -> Footprint:
+        """Blocks of many rows, however wide: there is a fixed cost for each block."""
+        return Footprint(1, 2**21 // BLOCK_ROWS)
+
+    def require_width(self, x: NDArray[Any]) -> None:
+        if x.ndim != 2 or x.shape[1] != self.features:
+            raise StakesError(f"expected rows of {self.features} features, but got inputs of shape {x.shape}")
+
+    def require_close(self, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> None:
+        """Refuse to be, if our numbers are not those of scikit-learn."""
+        error = np.abs(ours - theirs).max()
+        if not error <= TOLERANCE:
+            raise StakesError(
+                f"expected the stored {self.taker} to predict as scikit-learn's, but they differ by {error:.2g}; "
+                "this version of scikit-learn stores them in another way: use the version stakes is tested with"
+            )
+
+
+class ClassPredictor(RowPredictor):
+    """Its outcomes are named classes."""
 
     @abstractmethod
     def probs(self, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -33,22 +54,9 @@ class RowPredictor(Predictor):
         probs = probs if x.dtype == torch.float64 else probs.float()  # inputs may be integers, or of half precision
         return Outcomes(probs.expand(last - first, -1, -1))
 
-    def footprint(self, x: Inputs) -> Footprint:
-        """Blocks of many rows, however wide: there is a fixed cost for each block."""
-        return Footprint(1, 2**21 // BLOCK_ROWS)
-
-    def require_width(self, x: NDArray[Any]) -> None:
-        if x.ndim != 2 or x.shape[1] != self.features:
-            raise StakesError(f"expected rows of {self.features} features, but got inputs of shape {x.shape}")
-
     def require_equal(self, x: NDArray[Any], theirs: NDArray[np.float64], known: Tensor) -> None:
         """Refuse to be, if our probabilities are not those of scikit-learn, which knows the ``known`` classes only."""
-        error = np.abs(self.probs(x)[:, known.numpy()] - theirs).max()
-        if not error <= TOLERANCE:
-            raise StakesError(
-                f"expected the stored {self.taker} to predict as scikit-learn's, but they differ by {error:.2g}; "
-                "this version of scikit-learn stores them in another way: use the version stakes is tested with"
-            )
+        self.require_close(self.probs(x)[:, known.numpy()], theirs)
 
 
 def known_classes(labels: Tensor, classes: int, taker: str) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stakes.predictors import _tree_arrays
-from stakes.predictors._rows import RowPredictor, as_arrays, damaged, known_classes, spread
+from stakes.predictors._rows import ClassPredictor, as_arrays, damaged, known_classes, spread
 from stakes.seeds import derive
 from stakes.training.examples import TensorExamples
 
@@ -20,7 +20,7 @@ TREES = 100  # of one part; five folds have five times as many
 SMALLEST_LEAF = 3  # rows: with fewer, probabilities of small tables are too sure
 MOST_LEAVES = 256  # of a tree, so that a forest takes a few megabytes
 
-_VECTORS = {
+VECTORS = {
     "feature": torch.int32,
     "threshold": torch.float32,
     "missing_left": torch.bool,
@@ -28,11 +28,14 @@ _VECTORS = {
     "right": torch.int32,
     "leaf": torch.bool,
     "start": torch.int64,
-    "known": torch.bool,  # (C,) the classes that occurred in training; the others have probability 0
+}
+_OTHERS = {
+    "known": (torch.bool, 1),  # (C,) the classes that occurred in training; the others have probability 0
+    "value": (torch.float32, 2),
 }
 
 
-class Forest(RowPredictor):
+class Forest(ClassPredictor):
     """Trees as arrays, for inputs of so many ``features``. Every index is checked: arrays may come from a stranger."""
 
     taker = "a forest"
@@ -81,13 +84,19 @@ class Forest(RowPredictor):
 
 
 def _arrays(trees: list[Any], known: Tensor) -> dict[str, Tensor]:
-    """The trees of a fitted forest."""
+    """The trees of a fitted forest of classes."""
+    value = np.concatenate([tree.value[tree.children_left < 0, 0] for tree in trees])
+    return {**node_arrays(trees), "known": known, "value": torch.from_numpy(value).float()}
+
+
+def node_arrays(trees: list[Any]) -> dict[str, Tensor]:
+    """The nodes of a fitted forest."""
     sizes = np.array([tree.node_count for tree in trees])
     starts = np.cumsum(sizes) - sizes
     offset = np.repeat(starts, sizes)
     nodes = {
         name: np.concatenate([getattr(tree, name) for tree in trees])
-        for name in ("feature", "threshold", "children_left", "children_right", "missing_go_to_left", "value")
+        for name in ("feature", "threshold", "children_left", "children_right", "missing_go_to_left")
     }
     leaf = nodes["children_left"] < 0
     arrays = {
@@ -98,10 +107,8 @@ def _arrays(trees: list[Any], known: Tensor) -> dict[str, Tensor]:
         "right": np.where(leaf, 0, offset + nodes["children_right"]),
         "leaf": leaf,
         "start": starts,
-        "known": known.numpy(),
     }
-    stored = {name: torch.from_numpy(np.array(array)).to(_VECTORS[name]) for name, array in arrays.items()}
-    return stored | {"value": torch.from_numpy(nodes["value"][leaf, 0]).float()}
+    return {name: torch.from_numpy(np.array(array)).to(VECTORS[name]) for name, array in arrays.items()}
 
 
 def _rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -112,8 +119,7 @@ def _rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
 
 def _check(arrays: Mapping[str, Tensor], features: int) -> None:
     """Refuse arrays that are not a forest."""
-    expected = {name: (dtype, 1) for name, dtype in _VECTORS.items()} | {"value": (torch.float32, 2)}
-    _tree_arrays.check_vectors(arrays, expected)
+    _tree_arrays.check_vectors(arrays, {name: (dtype, 1) for name, dtype in VECTORS.items()} | _OTHERS)
     _tree_arrays.check_trees(arrays, features, None)
     value, known = arrays["value"], int(arrays["known"].sum())
     if known < 2 or value.shape != (int(arrays["leaf"].sum()), known):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
-from stakes.predictors._rows import RowPredictor, as_arrays, damaged, known_classes, scorable, softmax, spread
+from stakes.predictors._rows import ClassPredictor, as_arrays, damaged, known_classes, scorable, softmax, spread
 from stakes.training.examples import TensorExamples
 
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # scikit-learn's C, from the simplest model on
@@ -19,7 +19,7 @@ LARGEST_WEIGHT = 1e9
 FLOOR = 1e-12  # of probabilities in a log-loss
 
 
-class Logistic(RowPredictor):
+class Logistic(ClassPredictor):
     """``p = softmax(weights x + bias)`` over the ``known`` classes; the others have probability 0."""
 
     taker = "a logistic regression"

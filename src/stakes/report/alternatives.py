@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
+
 from stakes.report.amounts import Amounts
 from stakes.report.headline import contrast
 from stakes.report.words import verdict
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun, Run
 from stakes.tables.task import CV
 
 FINDINGS = {
@@ -47,13 +49,14 @@ def alternatives(run: Run) -> dict[str, Any]:
         "rows": rows,
         "level_scale": (min(level.low for level in levels), max(level.high for level in levels)),
         "gain_scale": (min([0.0, *(gain.low for gain in gains)]), max([0.0, *(gain.high for gain in gains)])),
+        "together": 0 if run.groups is None else len(np.unique(run.groups)),  # what is resampled in place of rows
         "reference": "one decision for everybody" if comparison.reference == "constant" else comparison.reference,
         "about": {model: ABOUT[model] for model in comparison.models if model in ABOUT},
         "because": chosen_because(run),
     }
 
 
-def chosen_because(run: Run) -> str:
+def chosen_because(run: FinishedRun) -> str:
     """Why a model was chosen, and how sure that is."""
     choice, amounts = run.comparison.choice, Amounts.of(run.utility)
     if choice.lead is None or choice.rival is None:
@@ -63,13 +66,14 @@ def chosen_because(run: Run) -> str:
     if run.rows["tested"] == CV:
         tested = "Every row had a part in the choice, judged by parts of the models that did not see it."
     if found == "same":
-        return f"{choice.why}. On these rows {choice.rival} decided just so. {tested}"
+        return f"{choice.why}. On the rows that the choice was made by, {choice.rival} decided just so. {tested}"
     sure = {
         "more": "beyond chance",
         "less": "beyond chance: a loss, which the choice does not go by",
         "unclear": "not beyond chance",
     }[found]
     return (
-        f"{choice.why}. On these rows its decisions {amounts.verb} {amounts.difference(gain)} each than those of "
-        f"{choice.rival} (95 % interval {amounts.range(gain)}), {sure}. {tested}"
+        f"{choice.why}. On the rows that the choice was made by, its decisions {amounts.verb} "
+        f"{amounts.difference(gain)} each than those of {choice.rival} (95 % interval {amounts.range(gain)}), {sure}. "
+        f"{tested}"
     )

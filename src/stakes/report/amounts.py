@@ -65,6 +65,10 @@ class Amounts:
         scale = self.scale if self.costs else 1.0
         return Interval(*(scale * each for each in difference))
 
+    def size(self, utility: float) -> float:
+        """How large a difference of utilities is in the unit of the amounts."""
+        return abs(utility) * (self.scale if self.costs else 1.0)
+
     # As text -----------------------------------------------------------------------------------------
 
     def digits(self, interval: Interval) -> int:

@@ -1,19 +1,28 @@
 """What a reader has to know before relying on a report, in sentences; none where there is nothing."""
 
+from stakes.evaluation.few_cases import FEW_CASES, UNSEEN, at_stake, case_counts, counted
 from stakes.report.amounts import Amounts
-from stakes.report.cases import FEW_CASES, at_stake, at_stake_at_most, counted, outcome_counts
 from stakes.report.words import verdict
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun, Run
 
 FEW_ROWS = 50  # test rows
 COSTLY = 0.1  # an outcome is costly if its cases make up this share of all that is at stake
 
 
 def caveats(run: Run) -> list[str]:
-    return [*_few_rows(run), *_few_cases(run), *_close_choice(run), *(run.data.notices if run.data else ())]
+    """All of them: of the test rows, of the choice, and what was said when the data were read."""
+    return [*of_test_rows(run), *close_choice(run), *of_data(run)]
 
 
-def _few_rows(run: Run) -> list[str]:
+def of_test_rows(run: Run) -> list[str]:
+    return [*few_rows(run), *_few_cases(run)]
+
+
+def of_data(run: FinishedRun) -> tuple[str, ...]:
+    return run.data.notices if run.data else ()
+
+
+def few_rows(run: FinishedRun) -> list[str]:
     count = len(run.labels)
     if count >= FEW_ROWS:
         return []
@@ -22,12 +31,13 @@ def _few_rows(run: Run) -> list[str]:
 
 
 def _few_cases(run: Run) -> list[str]:
-    counts = outcome_counts(run)
-    everything = float(counts @ at_stake(run)) or 1.0
+    labels = run.labels.numpy()
+    counts, stakes = case_counts(run.utility, labels), at_stake(run.utility, labels)
+    everything = float(counts @ stakes) or 1.0
     found = [
         counted(name, count)
-        for name, count, most in zip(run.utility.outcomes, counts.tolist(), at_stake_at_most(run), strict=True)
-        if count < FEW_CASES and most >= COSTLY * everything
+        for name, count, each in zip(run.utility.outcomes, counts.tolist(), stakes, strict=True)
+        if count < FEW_CASES and (count + UNSEEN) * each >= COSTLY * everything
     ]
     if not found:
         return []
@@ -38,7 +48,7 @@ def _few_cases(run: Run) -> list[str]:
     ]
 
 
-def _close_choice(run: Run) -> list[str]:
+def close_choice(run: FinishedRun) -> list[str]:
     choice, amounts = run.comparison.choice, Amounts.of(run.utility)
     if choice.lead is None or choice.rival is None or verdict(choice.lead) == "more":
         return []

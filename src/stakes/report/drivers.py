@@ -3,12 +3,12 @@
 from typing import Any
 
 from stakes.report.amounts import Amounts
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun
 
 MOST_SHOWN = 15
 
 
-def drivers(run: Run) -> dict[str, Any] | None:
+def drivers(run: FinishedRun) -> dict[str, Any] | None:
     """The columns that matter most, with intervals; None where no model was chosen, or nothing was measured."""
     if not run.importance:
         return None

@@ -1,19 +1,20 @@
 """What `stakes evaluate` found: in sentences, and as a page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stakes._io.files import write_json, write_text
 from stakes.errors import StakesError, listing
+from stakes.evaluation.few_cases import FEW_CASES, FewCases
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
 from stakes.report.words import verdict
-from stakes.tables.evaluate import FEW_ROWS, Evaluation, Reason
+from stakes.tables.evaluate import FEW_ROWS, Due, Evaluation, Reason
 
 SHOWN_COLUMNS = 12  # of those that drifted most
-FEW_CASES = 20  # of an outcome: intervals of costs that it carries are too narrow
 
 _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would have been worth")}
 
@@ -34,6 +35,11 @@ def retraining(evaluation: Evaluation) -> str:
     """Whether it is due, and why."""
     dearer = "cost more" if evaluation.utility.given == "cost" else "are worth less"
     off = listing([each.name for each in evaluation.outcomes if each.off])
+    return told_of_retraining(evaluation.due, evaluation.reasons, evaluation.rows, dearer, off)
+
+
+def told_of_retraining(due: Due, because: Sequence[Reason], rows: int, dearer: str = "cost more", off: str = "") -> str:
+    """Whether retraining is due, in a sentence."""
     said: dict[Reason, str] = {
         "last test": f"the decisions {dearer} than in the last test",
         "claim": f"the decisions {dearer} than the model claims",
@@ -42,17 +48,25 @@ def retraining(evaluation: Evaluation) -> str:
         "shifted": "the rows are no longer distributed like the training rows",
         "unusual": "many rows are unlike any training row",
     }
-    reasons = ", and ".join(said[reason] for reason in evaluation.reasons)
+    reasons = ", and ".join(said[reason] for reason in because)
     return {
         "yes": f"Retraining is due: {reasons}, beyond chance.",
         "watch": f"Retraining may be due soon: {reasons}; the decisions are not worse for it so far.",
         "no": "Retraining is not due: nothing is worse beyond chance.",
-        "unknown": f"{evaluation.rows} rows cannot tell whether retraining is due: wait for at least {FEW_ROWS}.",
-    }[evaluation.due]
+        "unknown": f"{rows} rows cannot tell whether retraining is due: wait for at least {FEW_ROWS}.",
+    }[due]
 
 
 def write_evaluation(evaluation: Evaluation, run: Path, out: Path | None = None) -> Path:
     """Write evaluation.json and evaluation.html into a folder, by default a new one of the run; returns the folder."""
+    out, words = new_folder(run, out), sentences(evaluation)
+    write_json(out / "evaluation.json", {**evaluation.to_dict(), "in_words": words})
+    write_text(out / "evaluation.html", render("evaluation.html", **_page(evaluation, words)))
+    return out
+
+
+def new_folder(run: Path, out: Path | None) -> Path:
+    """Where to write an evaluation: ``out``, or a new folder of the run."""
     if out is None:
         number = 1
         while (run / f"evaluation-{number}").exists():
@@ -60,9 +74,6 @@ def write_evaluation(evaluation: Evaluation, run: Path, out: Path | None = None)
         out = run / f"evaluation-{number}"
     if out.exists() and not out.is_dir():
         raise StakesError(f"{out}: expected a folder for the report, but it is a file")
-    words = sentences(evaluation)
-    write_json(out / "evaluation.json", {**evaluation.to_dict(), "in_words": words})
-    write_text(out / "evaluation.html", render("evaluation.html", **_page(evaluation, words)))
     return out
 
 
@@ -74,13 +85,15 @@ def _amount(worth: Interval, evaluation: Evaluation) -> str:
     return amounts.interval(amounts.level(worth))
 
 
-def _difference(difference: Interval, evaluation: Evaluation) -> str:
-    """Of mean utilities, in words; above 0 is better."""
+def _difference(difference: Interval, evaluation: Evaluation, few: Sequence[FewCases] = ()) -> str:
+    """Of mean utilities, in words; above 0 is better. ``few`` are cases that could turn it."""
     amounts = Amounts.of(evaluation.utility)
     gain = amounts.gain(difference)
     if verdict(gain) == "same":
         return "the same"
     chance = "not beyond chance" if verdict(gain) == "unclear" else "beyond chance"
+    if few and verdict(gain) != "unclear":
+        chance = f"but whether that is chance cannot be told: {' and '.join(map(str, few))}"
     return f"{amounts.difference(gain)} (95 % interval {amounts.range(gain)}), {chance}"
 
 
@@ -89,11 +102,13 @@ def _realised(evaluation: Evaluation) -> str:
     amounts = Amounts.of(evaluation.utility)
     level = amounts.level(evaluation.worth)
     amount = f"{amounts.mean(level)} each (95 % interval {amounts.ends(level)})"
+    other = evaluation.files.get("costs")
+    at = f"At the costs of {other}, " if other else ""
     lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
     cases = zip(evaluation.utility.outcomes, evaluation.counts.sum(0), strict=True)
     few = ", ".join(f"{name} {count}" for name, count in cases if count < FEW_CASES)
     return (
-        f"{evaluation.rows:,} decisions {did} {amount}.{lost and f' Left out: {lost}.'}"
+        f"{at}{evaluation.rows:,} decisions {did} {amount}.{lost and f' Left out: {lost}.'}"
         f"{few and f' Some outcomes have few cases ({few}): what is said to be beyond chance may not be.'}"
     )
 
@@ -101,14 +116,20 @@ def _realised(evaluation: Evaluation) -> str:
 def _without_model(evaluation: Evaluation) -> str:
     did, would = _VERB[evaluation.utility.given]
     amount = _amount(evaluation.constant_worth, evaluation)
-    gain = _difference(evaluation.against_constant, evaluation)
+    gain = _difference(evaluation.against_constant, evaluation, evaluation.few)
     return f"Deciding the same for everybody ({evaluation.constant}) {would} {amount}: the decisions {did} {gain}."
 
 
 def _before(evaluation: Evaluation) -> str:
-    did, _ = _VERB[evaluation.utility.given]
+    did, would = _VERB[evaluation.utility.given]
+    if evaluation.last_worth is None or evaluation.against_last is None:
+        return (
+            f"What the decisions of the last test {would} is not known: these costs depend on columns of the rows, "
+            "which a run does not keep."
+        )
     amount, change = _amount(evaluation.last_worth, evaluation), _difference(evaluation.against_last, evaluation)
-    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {did} {amount}: now {change}."
+    said = would if "costs" in evaluation.files else did
+    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {said} {amount}: now {change}."
 
 
 def _claims(evaluation: Evaluation) -> str:
@@ -129,8 +150,9 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
     amounts = {
         "the decisions": _amount(evaluation.worth, evaluation),
         f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
-        "the last test": _amount(evaluation.last_worth, evaluation),
     }
+    if evaluation.last_worth is not None:
+        amounts["the last test"] = _amount(evaluation.last_worth, evaluation)
     if evaluation.claimed is not None:
         amounts["as the model claimed"] = shown.plain(shown.value(evaluation.claimed))
     curves = {f"the last test ({evaluation.last_reliability.ece:.3f})": evaluation.last_reliability}

@@ -1,15 +1,16 @@
 """What decisions cost in parts of the test rows, by a column of the user's choice."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stakes.evaluation.comparison import select
+from stakes.evaluation.few_cases import FEW_CASES, few_that_could_turn
 from stakes.evaluation.metrics import Interval, bootstrap, paired_difference
 from stakes.report.amounts import Amounts
-from stakes.report.cases import FEW_CASES
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun, Run
 
 MOST_GROUPS = 12
 _QUARTERS = 4
@@ -19,17 +20,44 @@ def subgroups(run: Run) -> dict[str, Any] | None:
     """Rows, cost and gain over the reference in each group; None if no column was named."""
     if run.by is None:
         return None
-    amounts, comparison, seed = Amounts.of(run.utility), run.comparison, run.settings["seed"]
     ours, theirs = (
         np.stack([item.utilities for item in select(run.scored, model, "optimal")])
-        for model in (comparison.chosen, comparison.reference)
+        for model in (run.comparison.chosen, run.comparison.reference)
     )
+    labels, difference = run.labels.numpy(), ours.mean(0) - theirs.mean(0)
+
+    def untold(members: NDArray[np.bool_]) -> bool:
+        return bool(few_that_could_turn(run.utility.rows(members), labels[members], difference[members]))
+
+    return by_group(run, run.by, ours, theirs, groups=run.groups, untold=untold)
+
+
+def by_group(
+    run: FinishedRun,
+    by: tuple[str, ...],
+    ours: NDArray[np.float64],
+    theirs: NDArray[np.float64],
+    *,
+    times: NDArray[np.float64] | None = None,
+    groups: NDArray[np.int64] | None = None,
+    untold: Callable[[NDArray[np.bool_]], bool] = lambda members: False,
+) -> dict[str, Any]:
+    """Of utilities ``(R, N)`` of two models; ``times`` and ``groups`` as in `bootstrap`.
+
+    ``untold`` says of some rows whether a few of them could turn what is found.
+    """
+    amounts, seed = Amounts.of(run.utility), run.settings["seed"]
     rows: list[dict[str, Any]] = []
-    for name, members in grouped(run.by).items():
-        level = amounts.level(bootstrap(ours[:, members], seed=seed))
-        gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed))
+    for name, members in grouped(by).items():
+        together: dict[str, Any] = {
+            key: each[members] for key, each in (("times", times), ("groups", groups)) if each is not None
+        }
+        level = amounts.level(bootstrap(ours[:, members], seed=seed, **together))
+        gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed, **together))
         few = int(members.sum()) < FEW_CASES
-        rows.append({"name": name, "rows": int(members.sum()), "few": few, "level": level, "gain": gain})
+        worse = gain.high < 0 and not (few or untold(members))
+        counts = {"rows": int(members.sum()), "few": few, "worse": worse}
+        rows.append({"name": name, **counts, "level": level, "gain": gain})
     scale = min(row["level"].low for row in rows), max(row["level"].high for row in rows)
     return {"column": run.settings["by"], "rows": rows, "scale": scale, "said": _said(rows, amounts)}
 
@@ -60,7 +88,7 @@ def grouped(values: tuple[str, ...]) -> dict[str, NDArray[np.bool_]]:
 def _said(rows: list[dict[str, Any]], amounts: Amounts) -> str:
     """Whether any group does clearly worse without the model than with it, in words."""
     enough = [row for row in rows if not row["few"]]
-    worse = [row["name"] for row in enough if row["gain"].high < 0]
+    worse = [row["name"] for row in rows if row["worse"]]
     if worse:
         return f"In {', '.join(worse)} the model does worse than its alternative, beyond chance."
     if not enough:

@@ -1,19 +1,23 @@
 """The answer in sentences: what deciding with the chosen model comes to, against what could be done without one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stakes.decisions import Rule
-from stakes.evaluation.comparison import advantage, select
+from stakes.evaluation.comparison import Scored, advantage, select
+from stakes.evaluation.few_cases import FewCases, few_that_could_turn
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
-from stakes.report.cases import FEW_CASES, at_stake_at_most, counted, outcome_counts
 from stakes.report.words import Verdict, verdict
 from stakes.tables.run import Run
 
 WITHOUT_MODEL = "deciding the same for everybody"
+_TWO_SIDED = NormalDist().inv_cdf(0.975)
 
 Finding = Verdict | Literal["untold"]  # untold: the interval excludes 0, but rests on too few cases of an outcome
 
@@ -24,7 +28,7 @@ class Contrast:
 
     gain: Interval  # in the unit of the amounts; above 0 is better
     finding: Finding
-    few: tuple[tuple[str, int], ...]  # outcomes with few cases that could turn it, and how many there are
+    few: tuple[FewCases, ...]  # outcomes with few cases that could turn it
 
 
 @dataclass(frozen=True)
@@ -47,43 +51,49 @@ def headline(run: Run) -> Headline:
     if comparison.chosen == "constant":
         return _without_model(run, amounts)
     against = contrast(run, (own.model, "optimal"), (comparison.reference, "optimal"))
-    level, rival = amounts.level(own.utility), _rival(run)
+    rival = _rival(run)
+    other = WITHOUT_MODEL if comparison.reference == "constant" else rival
+    sentence = against_rival(amounts, amounts.level(own.utility), against, rival, other)
+    others = (_against_probability(run, own.model, amounts), claimed_sentence(run))
+    return Headline(against.finding, sentence, judgement(against, _test_rows(run)), others)
+
+
+def against_rival(amounts: Amounts, level: Interval, against: Contrast, rival: str, other: str) -> str:
+    """What decisions come to, and against what; ``other`` is what the model may not be worth more than."""
     cost = amounts.mean(level)
     does = "costs" if amounts.costs else "is worth"
     if against.finding == "same":
-        sentence = f"Deciding with this model {does} {cost} per decision, exactly as {rival}."
-    elif against.finding in ("more", "untold") and against.gain.mean > 0:
-        sentence = f"Deciding with this model {does} {cost} per decision, {_than(against.gain, rival, amounts)}."
-    else:
-        shown = "cannot be shown to be" if against.gain.mean > 0 else "is not"
-        other = WITHOUT_MODEL if comparison.reference == "constant" else rival
-        sentence = (
-            f"This model {shown} worth more than {other}: its decisions {amounts.verb} {cost} each, "
-            f"{_than(against.gain, rival, amounts)}."
-        )
-    others = (_against_probability(run, own.model, amounts), claimed_sentence(run))
-    return Headline(against.finding, sentence, judgement(against, len(run.labels)), others)
+        return f"Deciding with this model {does} {cost} per decision, exactly as {rival}."
+    if against.finding in ("more", "untold") and against.gain.mean > 0:
+        return f"Deciding with this model {does} {cost} per decision, {than(against.gain, rival, amounts)}."
+    shown = "cannot be shown to be" if against.gain.mean > 0 else "is not"
+    return (
+        f"This model {shown} worth more than {other}: its decisions {amounts.verb} {cost} each, "
+        f"{than(against.gain, rival, amounts)}."
+    )
 
 
 def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Contrast:
     known = run.comparison.row(*ours).difference if theirs == (run.comparison.reference, "optimal") else None
-    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"])
+    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"], run.groups)
     gain = Amounts.of(run.utility).gain(difference)
     finding: Finding = verdict(gain)
-    few = () if finding == "same" else _few_that_could_turn(run, difference.mean)
+    few: tuple[FewCases, ...] = ()
+    if finding != "same":
+        few = few_that_could_turn(run.utility, run.labels.numpy(), _by_row(run, *ours) - _by_row(run, *theirs))
     return Contrast(gain, "untold" if few and finding in ("more", "less") else finding, few)
 
 
-def judgement(against: Contrast, rows: int) -> str:
+def judgement(against: Contrast, rows: str) -> str:
     """Whether a difference is more than chance, in a sentence."""
-    few = ", ".join(counted(name, count) for name, count in against.few)
+    few = " and ".join(map(str, against.few))
     return {
-        "more": f"That is beyond chance, on {rows:,} test rows.",
-        "less": f"That is beyond chance, and it is a loss, on {rows:,} test rows.",
-        "unclear": f"The interval includes no difference: {rows:,} test rows cannot tell the two apart.",
-        "same": f"On these {rows:,} test rows the two came to the same.",
-        "untold": f"Whether that is more than chance cannot be told: there are only {few} among {rows:,} test rows, "
-        "and a few more or less would change it.",
+        "more": f"That is beyond chance, on {rows}.",
+        "less": f"That is beyond chance, and it is a loss, on {rows}.",
+        "unclear": f"The interval includes no difference: {rows} cannot tell the two apart.",
+        "same": f"On these {rows} the two came to the same.",
+        "untold": f"Whether that is more than chance cannot be told: {few} among {rows}, and a few "
+        "more or less would change it.",
     }[against.finding]
 
 
@@ -100,22 +110,48 @@ def claimed_sentence(run: Run) -> str:
     scored = select(run.scored, row.model, "optimal")
     claimed = amounts.value(float(np.mean([item.scores["claimed_utility"] for item in scored])))
     level = amounts.level(row.utility)
+    strays = amounts.size(_chance_of_claims(run, scored))
+    chance = level.low <= claimed <= level.high or abs(level.mean - claimed) <= strays
+    return expected_against_actual(amounts, claimed, level, chance=chance)
+
+
+def expected_against_actual(amounts: Amounts, claimed: float, level: Interval, *, chance: bool) -> str:
+    """``chance``: whether it explains the difference."""
     digits = amounts.digits(level)
     expected, came = amounts.text(claimed, digits), amounts.text(level.mean, digits)
     did = "they cost" if amounts.costs else "they were worth"
     sentence = f"The model expected its decisions to {'cost' if amounts.costs else 'be worth'} {expected}; {did} {came}"
-    if level.low <= claimed <= level.high:
+    if expected == came:
+        return f"{sentence}."
+    if chance:
         return f"{sentence}, a difference that these rows cannot tell from chance."
     return f"{sentence}, which is beyond chance: do not rely on what it expects."
+
+
+def than(gain: Interval, other: str, amounts: Amounts) -> str:
+    """``£6.90 less than deciding “treat” for everybody (95 % interval ...)``."""
+    if gain.mean == 0:
+        return f"as much as {other} (95 % interval {amounts.range(gain)})"
+    return f"{amounts.difference(gain)} than {other} (95 % interval {amounts.range(gain)})"
 
 
 # Private -------------------------------------------------------------------------------------------
 
 
-def _than(gain: Interval, other: str, amounts: Amounts) -> str:
-    if gain.mean == 0:
-        return f"as much as {other} (95 % interval {amounts.range(gain)})"
-    return f"{amounts.difference(gain)} than {other} (95 % interval {amounts.range(gain)})"
+def _chance_of_claims(run: Run, scored: Sequence[Scored]) -> float:
+    """How far the mean utility strays from what was expected, in 95 % of the cases, if the probabilities are right.
+
+    A bootstrap does not see rare mistakes that did not happen: where no decision costs anything, its interval is 0 to
+    0.
+    """
+    spreads = []
+    for item in scored:
+        values = np.broadcast_to(run.utility.values, (len(run.labels), *run.utility.values.shape[-2:]))
+        worth = values[np.arange(len(values)), item.choice.numpy()]  # (N, C)
+        probs = item.predictions.probs.double().numpy()
+        mean = (probs * worth).sum(1, keepdims=True)
+        spreads.append(float((probs * (worth - mean) ** 2).sum()))
+    return _TWO_SIDED * float(np.sqrt(np.mean(spreads))) / len(run.labels)
 
 
 def _rival(run: Run) -> str:
@@ -176,8 +212,11 @@ def _without_model(run: Run, amounts: Amounts) -> Headline:
     )
 
 
-def _few_that_could_turn(run: Run, mean: float) -> tuple[tuple[str, int], ...]:
-    """Outcomes with few cases, which could make up for the whole difference had they been decided otherwise."""
-    counts, at_most = outcome_counts(run), at_stake_at_most(run)
-    few = (counts < FEW_CASES) & (at_most >= abs(mean) * len(run.labels))
-    return tuple((run.utility.outcomes[c], int(counts[c])) for c in np.flatnonzero(few))
+def _test_rows(run: Run) -> str:
+    rows = f"{len(run.labels):,} test rows"
+    return rows if run.groups is None else f"{rows} ({len(np.unique(run.groups)):,} values of {run.settings['group']})"
+
+
+def _by_row(run: Run, model: str, rule: Rule) -> NDArray[np.float64]:
+    """(N,) what the decisions about each test row were worth, the mean over seeds."""
+    return np.asarray(np.mean([item.utilities for item in select(run.scored, model, rule)], axis=0))

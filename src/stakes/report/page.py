@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stakes._io.files import write_text
+from stakes.errors import StakesError
 from stakes.report import decided
 from stakes.report.alternatives import alternatives
 from stakes.report.amounts import Amounts
@@ -21,13 +22,24 @@ from stakes.report.drivers import drivers
 from stakes.report.explorer import SCRIPTS, explorer
 from stakes.report.groups import subgroups
 from stakes.report.headline import claimed_sentence, headline
+from stakes.report.numbers.sections import sections
 from stakes.report.provenance import provenance
 from stakes.report.ratio import by_ratio
-from stakes.tables.run import Run
+from stakes.tables.amounts.run import AmountRun
+from stakes.tables.run import FinishedRun, Run
 
 
-def write_page(run: Run, path: Path) -> None:
-    """Write the report of a finished run; nothing is trained or decided, and no data are read."""
+def write_page(run: FinishedRun, path: Path) -> None:
+    """Write the report of a finished run; nothing is trained, and no data are read."""
+    if isinstance(run, AmountRun):
+        write_text(path, render("amounts.html", **sections(run)))
+    elif isinstance(run, Run):
+        write_text(path, _page_of_classes(run))
+    else:
+        raise StakesError(f"expected a run about classes or amounts, but got a {type(run).__name__}")
+
+
+def _page_of_classes(run: Run) -> str:
     parts: dict[str, Any] = {
         "amounts": Amounts.of(run.utility),
         "headline": headline(run),
@@ -44,11 +56,9 @@ def write_page(run: Run, path: Path) -> None:
         "made": provenance(run),
     }
     if run.utility.per_example:  # one cost to change needs one table for all rows
-        page = render("run.html", run=run, explorer=None, **parts)
-    else:
-        shown = explorer(run)
-        page = render("run.html", scripts=SCRIPTS, data=shown["data"], run=run, explorer=shown, **parts)
-    write_text(path, page)
+        return render("run.html", run=run, explorer=None, **parts)
+    shown = explorer(run)
+    return render("run.html", scripts=SCRIPTS, data=shown["data"], run=run, explorer=shown, **parts)
 
 
 def render(template: str, *, scripts: Sequence[str] = (), data: Any = None, **context: Any) -> str:

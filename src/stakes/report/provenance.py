@@ -6,13 +6,13 @@ from pathlib import PurePath
 from typing import Any
 
 from stakes.report.words import divided
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun
 from stakes.tables.task import command
 
 _DIGEST = 12  # characters of a file's hash that are shown; all of it stands in the settings
 
 
-def provenance(run: Run) -> dict[str, Any]:
+def provenance(run: FinishedRun) -> dict[str, Any]:
     """How a run was made: data, splits, seeds, versions, and the command that makes it again."""
     settings, rows = run.settings, run.rows
     copies = f"; {run.repeated:,} repeat another row, and stayed on its side of the split" if run.repeated else ""
@@ -20,7 +20,7 @@ def provenance(run: Run) -> dict[str, Any]:
     recipe, training = settings["recipe"], settings["recipe"]["training"]
     facts = {
         "Data": f"{_file(settings, 'data')}, target {settings['target']}{copies}",
-        "Costs": _file(settings, "costs"),
+        "Costs": _costs(settings),
         "Splits": divided(rows) + (f": {_file(settings, 'test')}" if rows["tested"] == "file" else ""),
         "Columns": f"{run.features} features"
         + (f", without {', '.join(settings['drop'])}" if settings["drop"] else ""),
@@ -31,6 +31,14 @@ def provenance(run: Run) -> dict[str, Any]:
         "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
     }
     return {"facts": facts, "command": command(settings), "settings": settings_text(settings)}
+
+
+def _costs(settings: Mapping[str, Any]) -> str:
+    if settings.get("costs") is not None:
+        return _file(settings, "costs")
+    bounds = {"steps of": "step", "at least": "at_least", "at most": "at_most"}
+    given = [f", {words} {settings[key]:g}" for words, key in bounds.items() if settings[key] is not None]
+    return f"{settings['under']} for each unit too few, {settings['over']} for each too many{''.join(given)}"
 
 
 def _network(recipe: Mapping[str, Any]) -> str:

@@ -4,21 +4,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from stakes.decisions import decide
 from stakes.evaluation.comparison import select
 from stakes.report.amounts import Amounts
 from stakes.report.charts import line_chart
+from stakes.report.explorer import kept_rows
 from stakes.report.words import number
-from stakes.seeds import numpy_generator
 from stakes.tables.run import Run
 from stakes.utility import TableUtility
 
 FACTORS = np.geomspace(0.1, 10, 41)  # of the cost that is varied
 MOST_ROWS = 10_000
-_LEVEL = 1e-9  # costs that are nearer to each other count as equal
+LEVEL = 1e-9  # costs that are nearer to each other count as equal
 
 
 class Mistake(NamedTuple):
@@ -40,16 +39,6 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
     top = 1.05 * max(float(best_constant.max()), *(float(values.max()) for values in models.values()))
     ratio = first.regret / second.regret
     names = [f"“{utility.decisions[m.decision]}” when it is {utility.outcomes[m.outcome]}" for m in mistakes]
-    words = {
-        "label": "Cost per decision against the ratio of two costs",
-        "x": "ratio of the two costs (logarithmic)",
-        "y": f"cost per decision{amounts.bracketed}",
-        "left": _ratio(ratio * FACTORS[0]),
-        "at": f"{_ratio(ratio)} (as given)",
-        "right": _ratio(ratio * FACTORS[-1]),
-        "bottom": "0",
-        "top": number(top),
-    }
     curves = models | {f"“{name}” for everybody": values for name, values in constants.items()}
     chart = line_chart(
         list(ratio * FACTORS),
@@ -58,10 +47,30 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
         thin=[name for name in curves if name not in models],
         at=ratio,
         top=top,
-        words=words,
+        words=axis_words(amounts, ratio, top, "ratio of the two costs"),
     )
     said = where_it_wins(models[run.comparison.chosen], constants, ratio)
-    return {"chart": chart, "first": names[0], "second": names[1], "said": said, "others": _best_model(run, models)}
+    return {
+        "chart": chart,
+        "first": names[0],
+        "second": names[1],
+        "said": said,
+        "others": other_models(models, run.comparison.chosen),
+    }
+
+
+def axis_words(amounts: Amounts, ratio: float, top: float, what: str) -> dict[str, str]:
+    """What stands beside the axes of a chart over `FACTORS` of a ratio, which is called ``what``."""
+    return {
+        "label": f"Cost per decision against the {what}",
+        "x": f"{what} (logarithmic)",
+        "y": f"cost per decision{amounts.bracketed}",
+        "left": ratio_text(ratio * FACTORS[0]),
+        "at": f"{ratio_text(ratio)} (as given)",
+        "right": ratio_text(ratio * FACTORS[-1]),
+        "bottom": "0",
+        "top": number(top),
+    }
 
 
 def two_mistakes(utility: TableUtility) -> tuple[Mistake, Mistake] | None:
@@ -76,7 +85,7 @@ def two_mistakes(utility: TableUtility) -> tuple[Mistake, Mistake] | None:
 
 def mean_costs(run: Run, varied: Mistake) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
     """At each of `FACTORS` of one cost: of every model, deciding by the costs; of each decision for everybody."""
-    rows = _sample(run)
+    rows = kept_rows(run, MOST_ROWS)
     labels = run.labels[rows]
     counts = np.bincount(labels.numpy(), minlength=len(run.utility.outcomes)) / len(labels)
     chosen = run.comparison.chosen  # the constant is among the decisions for everybody, unless it was chosen
@@ -106,13 +115,13 @@ def where_it_wins(model: NDArray[np.float64], constants: dict[str, NDArray[np.fl
     names = list(constants)
     costs = np.array(list(constants.values()))  # (D, F)
     best = costs.argmin(0)
-    wins = model < costs.min(0) - _LEVEL
+    wins = model < costs.min(0) - LEVEL
     sentences, start = [], 0
     kinds = [-1 if win else int(constant) for win, constant in zip(wins, best, strict=True)]
     for end in range(1, len(kinds) + 1):
         if end < len(kinds) and kinds[end] == kinds[start]:
             continue
-        where = f"From {_ratio(ratio * FACTORS[start])} to {_ratio(ratio * FACTORS[end - 1])}"
+        where = f"From {ratio_text(ratio * FACTORS[start])} to {ratio_text(ratio * FACTORS[end - 1])}"
         if kinds[start] < 0:
             sentences.append(f"{where} the model costs less than any one decision for everybody.")
         else:
@@ -121,28 +130,19 @@ def where_it_wins(model: NDArray[np.float64], constants: dict[str, NDArray[np.fl
     return sentences
 
 
-def _best_model(run: Run, models: dict[str, NDArray[np.float64]]) -> str:
+def other_models(models: dict[str, NDArray[np.float64]], chosen: str) -> str:
     """Where another model would have been cheaper than the chosen one."""
-    chosen = run.comparison.chosen
     if chosen not in models or len(models) == 1:
         return ""
     others = {
-        name: float((values < models[chosen] - _LEVEL).mean()) for name, values in models.items() if name != chosen
+        name: float((values < models[chosen] - LEVEL).mean()) for name, values in models.items() if name != chosen
     }
     name = max(others, key=lambda name: others[name])
     if not others[name]:
         return f"No other model costs less than {chosen} at any of these ratios, on the test rows."
-    return (
-        f"Of the other models, {name} costs less than {chosen} over the widest part of the ratios: {others[name]:.0%}."
-    )
+    part = f"{100 * others[name]:.0f} %"
+    return f"Of the other models, {name} costs less than {chosen} over the widest part of the ratios: {part}."
 
 
-def _sample(run: Run) -> torch.Tensor:
-    count = len(run.labels)
-    if count <= MOST_ROWS:
-        return torch.arange(count)
-    return torch.from_numpy(numpy_generator(run.settings["seed"], "ratio").choice(count, MOST_ROWS, replace=False))
-
-
-def _ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
     return f"{value:,.3g} : 1" if value >= 1 else f"1 : {1 / value:,.3g}"

@@ -1,7 +1,8 @@
 """``stakes decide``: decisions for a table of any length, block by block."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from stakes.errors import StakesError, listing
 from stakes.tables.decider import Decider
 from stakes.tables.drift import Drift, DriftCount
 from stakes.tables.profile import View
-from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table
+from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table, read_table
 
 SUFFIXES = {".csv", *PARQUET_SUFFIXES}
 
@@ -25,11 +26,12 @@ class Decided:
     """What was decided about the rows of a file."""
 
     rows: int
-    decisions: dict[str, int]  # how often each was taken
+    decisions: dict[str, int]  # how often each was taken, where they have names
     unsettled: int  # that more draws could change
     given: str  # cost or utility
     mean: float  # what a decision is expected to cost, or to be worth
     drift: Drift | None  # None if the model does not describe its training rows
+    numbers: dict[str, float] = field(default_factory=dict)  # of decisions that are numbers: total, lowest, highest
 
     def sentences(self) -> list[str]:
         if self.drift is None:
@@ -40,7 +42,7 @@ class Decided:
         return self.drift.sentences()
 
     def to_dict(self) -> dict[str, Any]:
-        counts = {"rows": self.rows, "decisions": self.decisions, "unsettled": self.unsettled}
+        counts = {"rows": self.rows, "decisions": self.numbers or self.decisions, "unsettled": self.unsettled}
         drift = None if self.drift is None else self.drift.to_dict()
         return {**counts, f"mean_expected_{self.given}": self.mean, "drift": drift, "in_words": self.sentences()}
 
@@ -64,7 +66,7 @@ def decide_table(
     count = _Count(decider)
 
     def decided() -> Iterator[pd.DataFrame]:
-        for block in _one_dtype(data, iter_table(data, decider.encoder, rows, keep, decider.utility.columns), keep):
+        for block in _one_dtype(data, _blocks(decider, data, rows, keep), keep):
             decisions, view = decider.decide(block)
             count.add(decisions, view)
             yield pd.concat([block[list(keep)], decisions], axis=1)
@@ -81,6 +83,18 @@ def decide_table(
 # Private -------------------------------------------------------------------------------------------
 
 
+def _blocks(decider: Decider, data: Path, rows: int, keep: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """The rows of a file, some after the others; where rows look back at others, these are read first."""
+    if decider.model.lags is None:
+        return iter_table(data, decider.encoder, rows, keep, decider.utility.columns)
+    frame = read_table(data, untouched=keep)
+    try:
+        frame = decider.model.lags.add(frame)
+    except StakesError as error:
+        raise StakesError(f"{data}: {error}") from None
+    return (frame.iloc[first : first + rows] for first in range(0, len(frame), rows))
+
+
 class _Count:
     """What `Decided` says, counted block by block."""
 
@@ -88,20 +102,34 @@ class _Count:
         self._decider, self._rows, self._unsettled, self._total = decider, 0, 0, 0.0
         self._decisions = dict.fromkeys(decider.utility.decisions, 0)
         self._drift = None if decider.profile is None else DriftCount(decider.profile)
+        self._numbers: dict[str, float] = {}
 
     def add(self, decisions: pd.DataFrame, view: View | None) -> None:
         self._rows += len(decisions)
-        self._unsettled += int((~decisions["settled"].fillna(True)).sum())
+        if "settled" in decisions:
+            self._unsettled += int((~decisions["settled"].fillna(True)).sum())
         self._total += float(decisions[f"expected_{self._decider.utility.given}"].sum())
-        for name, count in decisions["decision"].value_counts().items():
-            self._decisions[str(name)] += int(count)
+        if self._decisions:
+            for name, count in decisions["decision"].value_counts().items():
+                self._decisions[str(name)] += int(count)
+        else:
+            self._add_numbers(decisions["decision"])
         if self._drift is not None and view is not None:
             self._drift.add(view)
+
+    def _add_numbers(self, chosen: "pd.Series[float]") -> None:
+        before = self._numbers or {"total": 0.0, "lowest": math.inf, "highest": -math.inf}
+        self._numbers = {
+            "total": before["total"] + float(chosen.sum()),
+            "lowest": min(before["lowest"], float(chosen.min())),
+            "highest": max(before["highest"], float(chosen.max())),
+        }
 
     def result(self) -> Decided:
         drift, given = None if self._drift is None else self._drift.result(), self._decider.utility.given
         mean = self._total / self._rows
-        return Decided(self._rows, self._decisions, self._unsettled, given, float(f"{mean:.9g}"), drift)
+        numbers = {name: float(f"{value:.9g}") for name, value in self._numbers.items()}
+        return Decided(self._rows, self._decisions, self._unsettled, given, float(f"{mean:.9g}"), drift, numbers)
 
 
 def _check_files(decider: Decider, data: Path, out: Path, keep: Sequence[str]) -> None:

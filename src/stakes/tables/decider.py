@@ -4,20 +4,23 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from stakes._io.files import read_json
 from stakes.decisions import SETTLE, Decisions
 from stakes.errors import StakesError, listing
 from stakes.saved_model import SavedModel
+from stakes.tables.encode import TableEncoder
 from stakes.tables.profile import View
+from stakes.tables.random_parts import RandomBlend
 from stakes.tables.values import row_number, utility_of_rows
 from stakes.tables.why import Explainer, top_columns
-from stakes.utility import FormulaUtility, TableUtility, Utility
+from stakes.utility import FormulaUtility, NumberUtility, PricedNewsvendor, TableUtility, Utility, utilities
 
 PIECE_ROWS = 4096  # decided at once
 DIGITS = 6  # of probabilities after the point; of amounts after the first of the largest one
@@ -34,17 +37,21 @@ class Decider:
     - decision, and expected_cost: what it is expected to cost;
     - runner_up, the second-best decision, and margin: how much more that is expected to cost;
     - cost_DECISION for every decision;
-    - settled: whether more draws would not change the decision; a model without draws is settled;
+    - settled: whether more draws would hardly change the decision; always, where nothing in the model is random, as in
+      trees and in ensembles, the default networks among them;
     - p_OUTCOME for every outcome;
     - unusual: what is unlike the rows that the model was trained on, in words; empty where nothing is;
     - why_1 to why_N, with ``why=N``: the columns that moved the decision most: see `stakes.tables.why`.
 
-    Where the user gave utilities, it is expected_utility and utility_DECISION. ``path`` is a saved model, or the
-    folder of a run. ``costs`` is a file of other costs, for the same outcomes and any decisions. ``on_unusual`` says
-    what becomes of unusual rows: they are noted; decided by the decision ``refer`` (with no word on whether the draws
-    settle it); or an error. Rows whose decision is clear take fewer draws (see `stakes.decide`): the same decisions,
-    sooner, and less exact probabilities where they do not matter. With ``settle=1``, all rows take all draws. A frame
+    Where the user gave utilities, it is expected_utility and utility_DECISION. ``path`` is a saved model, or the folder
+    of a run. ``costs`` is a file of other costs, for the same outcomes and any decisions. ``on_unusual`` says what
+    becomes of unusual rows: they are noted; decided by the decision ``refer`` (with no word on whether the draws settle
+    it); or an error. ``settle`` is for a model whose predictor is the draws of one posterior: rows whose decision is
+    clear take fewer draws (see `stakes.decide`), with less exact probabilities where they do not matter; with
+    ``settle=1``, all of them. A blend, as `stakes fit` makes them, takes all draws of its parts for every row. A frame
     has the columns that the model was trained on, and those that its costs depend on.
+
+    Of a model of outcomes that are numbers, it is an `AmountDecider`, with other columns.
     """
 
     def __init__(
@@ -57,17 +64,36 @@ class Decider:
         refer: str | None = None,
         why: int = 0,
     ) -> None:
-        folder = Path(path)
-        in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
-        model = SavedModel.load(folder / "model" if in_run else folder)
+        model = SavedModel.load(model_folder(path))
         if model.encoder is None or not isinstance(model.utility, TableUtility | FormulaUtility):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
-        self.model, self.encoder, self.settle, self.profile = model, model.encoder, settle, model.profile
         self.utility = model.utility if costs is None else _other_costs(Path(costs), model.utility.outcomes)
-        self.on_unusual, self.refer, self.why = on_unusual, self._referred(on_unusual, refer), why
+        self._prepare(model, model.encoder, settle, on_unusual, refer, why)
         if why and len(self.utility.decisions) < 2:
             raise StakesError("--why tells why one decision was better than another, but there is only one")
+
+    def __new__(cls, *arguments: Any, **options: Any) -> "Decider":
+        """As of `pathlib.Path`, there are kinds of it: what the saved model decides about says which."""
+        path = arguments[0] if arguments else options.get("path")  # there is none where it is unpickled
+        if cls is Decider and path is not None and is_about_amounts(path):
+            from stakes.tables.amounts.decider import AmountDecider
+
+            return super().__new__(AmountDecider)
+        return super().__new__(cls)
+
+    def _prepare(
+        self,
+        model: SavedModel,
+        encoder: TableEncoder,
+        settle: float,
+        on_unusual: OnUnusual,
+        refer: str | None,
+        why: int,
+    ) -> None:
+        self.model, self.encoder, self.settle, self.profile = model, encoder, settle, model.profile
+        self.on_unusual, self.refer, self.why = on_unusual, self._referred(on_unusual, refer), why
         self._explainer = Explainer(model) if why else None
+        self._random = RandomBlend.of(model.predictor)
 
     @property
     def columns(self) -> list[str]:
@@ -83,15 +109,8 @@ class Decider:
 
     def decide(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, View | None]:
         """The decisions, and the rows against the training rows, if the model describes these."""
-        frame = self.encoder.formats.clean(frame)
-        x, utility = torch.from_numpy(self.encoder.encode(frame)), utility_of_rows(self.utility, frame)
-        view = None if self.profile is None else self.profile.view(frame)
-        unusual = np.full(len(frame), "", dtype=object)
-        if self.profile is not None and view is not None:
-            unusual = self.profile.describe(frame, view)
-        if self.on_unusual == "stop":
-            _refuse_unusual(frame.index, unusual)
-        referred = (unusual != "") & (self.on_unusual == "refer")
+        frame, x, view, unusual, referred = self._looked_at(frame)
+        utility = utility_of_rows(self.utility, frame)
         # Allocated first and filled piece by piece: small results that are kept between large activations
         # fragment the memory, and take three times as much of it.
         decisions = len(utility.decisions)
@@ -100,7 +119,8 @@ class Decider:
         why = np.full((len(x), self.why), "", dtype=object)
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
-            own, took = utility.rows(rows), self.model.decide(x[rows], self.settle, utility.rows(rows))
+            own = utility.rows(rows)
+            took = self._take(x[rows], own)
             if self.refer is not None:
                 elsewhere = torch.from_numpy(referred[rows])
                 took = replace(took, choice=torch.where(elsewhere, self.refer, took.choice))
@@ -115,6 +135,23 @@ class Decider:
         _round(numbers, utility, 2 + decisions)
         return self._frame(frame.index, names, numbers, pd.array(settled, "boolean"), referred, unusual, why), view
 
+    def _looked_at(self, frame: pd.DataFrame) -> "_LookedAt":
+        """Rows cleaned and encoded, and which of them are unusual."""
+        frame = self.encoder.formats.clean(frame)
+        x = torch.from_numpy(self.encoder.encode(frame))
+        view = None if self.profile is None else self.profile.view(frame)
+        unusual = np.full(len(frame), "", dtype=object)
+        if self.profile is not None and view is not None:
+            unusual = self.profile.describe(frame, view)
+        if self.on_unusual == "stop":
+            _refuse_unusual(frame.index, unusual)
+        return _LookedAt(frame, x, view, unusual, (unusual != "") & (self.on_unusual == "refer"))
+
+    def _take(self, x: torch.Tensor, utility: TableUtility) -> Decisions:
+        if self._random is not None:
+            return self._random.decide(x, utility)
+        return self.model.decide(x, self.settle, utility)
+
     def _frame(
         self,
         index: "pd.Index[Any]",
@@ -127,8 +164,8 @@ class Decider:
     ) -> pd.DataFrame:
         settled[referred] = pd.NA
         amounts = len(self.utility.decisions)
-        values = [names[0], numbers[:, 0], _texts(names[1]), *numbers[:, 1 : 2 + amounts].T, settled]
-        values += [*numbers[:, 2 + amounts :].T, *map(_texts, (unusual, *why.T))]
+        values = [names[0], numbers[:, 0], as_texts(names[1]), *numbers[:, 1 : 2 + amounts].T, settled]
+        values += [*numbers[:, 2 + amounts :].T, *map(as_texts, (unusual, *why.T))]
         return pd.DataFrame(dict(zip(self.columns, values, strict=True)), index=index)
 
     def _referred(self, on_unusual: str, refer: str | None) -> int | None:
@@ -149,11 +186,39 @@ class Decider:
         return self.utility.decisions.index(refer)
 
 
+def model_folder(path: str | os.PathLike[str]) -> Path:
+    """Of a saved model, given itself or the folder of its run."""
+    folder = Path(path)
+    in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
+    return folder / "model" if in_run else folder
+
+
+def is_about_amounts(path: str | os.PathLike[str]) -> bool:
+    """Whether a saved model decides about outcomes that are numbers; False where there is none to tell."""
+    file = model_folder(path) / "model.json"
+    description = read_json(file) if file.is_file() else None
+    utility = description.get("utility") if isinstance(description, dict) else None
+    kind = utility.get("kind", "table") if isinstance(utility, dict) else "table"
+    return kind in utilities and issubclass(utilities[kind], NumberUtility | PricedNewsvendor)
+
+
 # Private -------------------------------------------------------------------------------------------
+
+
+class _LookedAt(NamedTuple):
+    frame: pd.DataFrame  # cleaned
+    x: torch.Tensor
+    view: View | None
+    unusual: NDArray[np.object_]  # (N,) in words
+    referred: NDArray[np.bool_]
 
 
 def _other_costs(path: Path, outcomes: Sequence[str]) -> TableUtility | FormulaUtility:
     utility = Utility.from_csv(path)
+    if not isinstance(utility, TableUtility | FormulaUtility):
+        raise StakesError(
+            f"{path}: expected costs of the outcomes {listing(outcomes)}, but got cost curves of a number"
+        )
     try:
         return utility.with_outcomes(outcomes)
     except StakesError as error:
@@ -204,6 +269,6 @@ def _round(numbers: NDArray[np.float64], utility: TableUtility, amounts: int) ->
     numbers += 0.0  # no -0
 
 
-def _texts(values: NDArray[np.object_]) -> Any:
+def as_texts(values: NDArray[np.object_]) -> Any:
     """Texts, of which empty ones are missing; of one type even if all are."""
     return pd.array([value or None for value in values], dtype="string")

@@ -15,6 +15,7 @@ from stakes.decisions import decide
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
+from stakes.evaluation.few_cases import FewCases, few_that_could_turn
 from stakes.evaluation.metrics import Interval, Reliability
 from stakes.outcomes import Outcomes
 from stakes.tables.decider import Decider
@@ -23,7 +24,7 @@ from stakes.tables.joined import Taken, join_decisions
 from stakes.tables.read import read_table
 from stakes.tables.run import Run
 from stakes.tables.values import as_text, encode_labels, utility_of_rows
-from stakes.utility import TableUtility
+from stakes.utility import FormulaUtility, TableUtility
 from stakes.utility.table import Counts
 
 FEW_ROWS = 30  # fewer cannot tell whether a model has become worse
@@ -61,9 +62,10 @@ class Evaluation:
     constant: str  # the decision for everybody
     constant_worth: Interval
     against_constant: Interval  # paired
-    last_worth: Interval  # in the last test
+    few: tuple[FewCases, ...]  # outcomes with few cases that could turn that
+    last_worth: Interval | None  # in the last test; None where other costs depend on columns that a run does not keep
     last_rows: int
-    against_last: Interval
+    against_last: Interval | None
     claimed: float | None  # utility that was expected of a decision; None if decisions came without probabilities
     against_claim: Interval | None  # paired
     outcomes: tuple[OutcomeCount, ...]  # none without probabilities
@@ -80,9 +82,9 @@ class Evaluation:
         """What speaks for retraining, beyond chance."""
         claim, drift = self.against_claim, self.drift
         found: dict[Reason, bool] = {
-            "last test": self.against_last.high < 0,
+            "last test": self.against_last is not None and self.against_last.high < 0,
             "claim": claim is not None and claim.high < 0,
-            "constant": self.against_constant.high < 0,
+            "constant": self.against_constant.high < 0 and not self.few,
             "outcomes": any(each.off for each in self.outcomes),
             "shifted": drift is not None and bool(drift.drifted),
             "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
@@ -122,8 +124,8 @@ class Evaluation:
             },
             "last_test": {
                 "rows": self.last_rows,
-                given: stated_interval(self.last_worth, self.utility),
-                "worth_more": list(self.against_last),
+                given: None if self.last_worth is None else stated_interval(self.last_worth, self.utility),
+                "worth_more": None if self.against_last is None else list(self.against_last),
                 "calibration_error": self.last_reliability.ece,
             },
             "claims": claims,
@@ -148,22 +150,16 @@ def evaluate_run(
     id_column: str | None = None,
     target: str | None = None,
     renames: Mapping[str, str] | None = None,
+    costs: Path | None = None,
 ) -> Evaluation:
     """What the decisions of a run's model came to on rows whose outcomes are known.
 
-    Decisions are taken now, or were taken before: ``decisions`` is a file of them, joined by ``id_column``.
+    Decisions are taken now, or were taken before: ``decisions`` is a file of them, joined by ``id_column``. ``costs``
+    is a file of other costs than those of the run, by which decisions are taken and all is valued, the last test too.
     """
-    if (decisions is None) != (id_column is None):
-        raise StakesError("expected --decisions FILE and --id COLUMN together, but got only one of them")
-    run, decider = Run.load(path), Decider(path)
+    run, decider = Run.load(path), Decider(path, costs=costs)
     target = run.settings["target"] if target is None else target
-    frame = read_table(labelled, untouched=() if id_column is None else (id_column,))
-    absent = [name for name in (target, id_column) if name is not None and name not in frame.columns]
-    if absent:
-        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there")
-    known = as_text(frame[target]).notna()
-    left_out = {"rows without an outcome": int((~known).sum())}
-    frame = frame[known]
+    frame, left_out = read_outcomes(labelled, target, decisions, id_column)
     if decisions is not None and id_column is not None:
         frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_column, decider.utility)
         left_out |= unmatched
@@ -177,20 +173,53 @@ def evaluate_run(
         if decisions is None:
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(frame)), decider.settle, utility)
             taken = Taken(took.choice, took.probs.double())
-        drift = _drift(decider, frame)
+        drift = drift_of(decider, frame)
     except StakesError as error:
         raise StakesError(f"{labelled}: {error}") from None
-    files = {"labelled": labelled.name} | ({"decisions": decisions.name} if decisions else {})
+    named = {"labelled": labelled, "decisions": decisions, "costs": costs}
+    files = {key: file.name for key, file in named.items() if file is not None}
     names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
-    return _evaluation(run, utility, torch.from_numpy(labels), taken, drift=drift, **names)
+    before = _last_test(run, None if costs is None else decider.utility)
+    return _evaluation(run, utility, torch.from_numpy(labels), taken, before, drift=drift, **names)
+
+
+def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interval | None:
+    """What the decisions of the chosen model were worth in the test of the run: as it was, or at other costs."""
+    if other is None:
+        return run.comparison.row(run.comparison.chosen, "optimal").utility
+    if isinstance(other, FormulaUtility):
+        return None
+    scored = select(run.scored, run.comparison.chosen, "optimal")
+    choices = [decide(item.predictions.probs, other).choice for item in scored]
+    return metrics.bootstrap([other.realised(choice, run.labels) for choice in choices], seed=run.settings["seed"])
+
+
+def read_outcomes(
+    labelled: Path, target: str, decisions: Path | None, id_column: str | None
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """The rows whose outcomes are known, and how many are not."""
+    if (decisions is None) != (id_column is None):
+        raise StakesError("expected --decisions FILE and --id COLUMN together, but got only one of them")
+    frame = read_table(labelled, untouched=() if id_column is None else (id_column,))
+    absent = [name for name in (target, id_column) if name is not None and name not in frame.columns]
+    if absent:
+        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there")
+    known = as_text(frame[target]).notna()
+    return frame[known], {"rows without an outcome": int((~known).sum())}
 
 
 def _evaluation(
-    run: Run, utility: TableUtility, labels: Tensor, taken: Taken, *, drift: Drift | None, **names: Any
+    run: Run,
+    utility: TableUtility,
+    labels: Tensor,
+    taken: Taken,
+    last_worth: Interval | None,
+    *,
+    drift: Drift | None,
+    **names: Any,
 ) -> Evaluation:
     seed, worth = run.settings["seed"], utility.realised(taken.choice, labels)
     last = select(run.scored, run.comparison.chosen, "optimal")
-    last_worth = run.comparison.row(run.comparison.chosen, "optimal").utility
     shares = select(run.scored, "constant", "optimal")[0].predictions.probs.mean(0)
     for_all = decide(shares.expand(len(labels), -1), utility).choice
     constant = utility.realised(for_all, labels)
@@ -209,9 +238,10 @@ def _evaluation(
         else "as costs and frequencies say",
         constant_worth=metrics.bootstrap(constant, seed=seed),
         against_constant=metrics.paired_difference(worth, constant, seed=seed),
+        few=few_that_could_turn(utility, labels.numpy(), worth - constant),
         last_worth=last_worth,
         last_rows=len(run.labels),
-        against_last=metrics.independent_difference(own, last_worth),
+        against_last=None if last_worth is None else metrics.independent_difference(own, last_worth),
         claimed=None if claimed is None else float(claimed.mean()),
         against_claim=None if claimed is None else metrics.paired_difference(worth, claimed, seed=seed),
         outcomes=() if taken.probs is None else outcome_counts(utility.outcomes, taken.probs, labels),
@@ -223,7 +253,7 @@ def _evaluation(
     )
 
 
-def _drift(decider: Decider, frame: pd.DataFrame) -> Drift | None:
+def drift_of(decider: Decider, frame: pd.DataFrame) -> Drift | None:
     """None where there is nothing to compare, or nothing to compare with."""
     if decider.profile is None or not set(decider.profile.names) <= set(frame.columns):
         return None

@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stakes.decisions import decide
 from stakes.evaluation.metrics import bootstrap
 from stakes.outcomes import Predictor
 from stakes.seeds import numpy_generator
+from stakes.tables.kind import Kind
 from stakes.tables.prepare import Division
-from stakes.utility import TableUtility
+from stakes.tables.problem import said
+from stakes.utility import Utility
 
 MOST_ROWS, MOST_COLUMNS, MOST_PREDICTIONS = 2_000, 100, 20_000  # to keep the time within that of a fit
 FEWEST_ROWS = 200
@@ -34,21 +35,25 @@ class ScoredDivision:
 
 
 def importance(
+    kind: Kind,
     parts: list[ScoredDivision],
     labels: Tensor,
-    utility: TableUtility,
+    utility: Utility,
     seed: int,
+    groups: NDArray[np.int64] | None = None,  # what the test rows belong to
 ) -> dict[str, Any]:
     """The loss of utility per decision for each column, with intervals; how many rows, and what was not measured."""
     names = parts[0].division.encoder.names
-    columns = _most_telling(parts[0].division, MOST_COLUMNS)
+    columns = _most_telling(kind, parts[0].division, MOST_COLUMNS)
     rows = min(MOST_ROWS, max(FEWEST_ROWS, MOST_PREDICTIONS // len(columns)))
     samples = [_sample(part, rows / len(labels), seed) for part in parts]
     worth = np.concatenate(
-        [_worths(*each, columns, labels, utility, seed) for each in zip(parts, samples, strict=True)], 1
+        [_worths(kind, *each, columns, labels, utility, seed) for each in zip(parts, samples, strict=True)], 1
     )
+    own_groups = None if groups is None else groups[np.concatenate([places.numpy() for places, _ in samples])]
     losses = {
-        names[column]: bootstrap(worth[0] - own, seed=seed) for column, own in zip(columns, worth[1:], strict=True)
+        names[column]: bootstrap(worth[0] - own, seed=seed, groups=own_groups)
+        for column, own in zip(columns, worth[1:], strict=True)
     }
     return {"columns": losses, "rows": worth.shape[1], "not_measured": len(names) - len(columns)}
 
@@ -62,11 +67,12 @@ def _sample(part: ScoredDivision, share: float, seed: int) -> tuple[Tensor, Tens
 
 
 def _worths(
+    kind: Kind,
     part: ScoredDivision,
     sample: tuple[Tensor, Tensor],
     columns: list[int],
     labels: Tensor,
-    utility: TableUtility,
+    utility: Utility,
     seed: int,
 ) -> NDArray[np.float64]:
     """(1 + columns, n) what the decisions are worth: as the rows are, then with each column shuffled."""
@@ -82,12 +88,12 @@ def _worths(
     group = max(1, AT_ONCE // len(x))  # copies predicted together: a forest takes as long for 10 rows as for 1,000
     for first in range(0, len(copies), group):
         some = copies[first : first + group]
-        probs = part.predictor(torch.cat(some)).mean_probs()
-        worths += [own.realised(decide(each, own).choice, true) for each in torch.split(probs, len(x))]
+        values = said(part.predictor, torch.cat(some))
+        worths += [own.realised(kind.decide(each, own).choice, true) for each in torch.split(values, len(x))]
     return np.stack(worths)
 
 
-def _most_telling(division: Division, most: int) -> list[int]:
+def _most_telling(kind: Kind, division: Division, most: int) -> list[int]:
     """The columns to measure: all; of many, those whose features differ most between the outcomes, in training rows."""
     sources = division.encoder.sources
     count = len(division.encoder.names)
@@ -95,7 +101,7 @@ def _most_telling(division: Division, most: int) -> list[int]:
         return list(range(count))
     examples = division.problem.examples
     assert isinstance(examples.x, Tensor)  # a table is one
-    x, labels = examples.x.numpy(), examples.labels.numpy()
+    x, labels = examples.x.numpy(), kind.strata(examples.labels.numpy())
     groups = [x[labels == c] for c in np.unique(labels)]
     between = sum(len(group) * (group.mean(0) - x.mean(0)) ** 2 for group in groups) / len(x)
     score = np.zeros(count)

@@ -21,10 +21,10 @@ class Taken(NamedTuple):
     probs: Tensor | None  # (N, C) what the model said; None if that is not known
 
 
-def join_decisions(
-    frame: pd.DataFrame, labelled: Path, decisions: Path, id_column: str, utility: TableUtility | FormulaUtility
-) -> tuple[pd.DataFrame, Taken, dict[str, int]]:
-    """The rows that a decision was taken for, these decisions, and how many of either are without the other."""
+def match_decisions(
+    frame: pd.DataFrame, labelled: Path, decisions: Path, id_column: str
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, int]]:
+    """The rows that a decision was taken for, the rows of these decisions, and how many of either lack the other."""
     table = read_table(decisions, untouched=(id_column, "decision"))
     absent = [name for name in (id_column, "decision") if name not in table.columns]
     if absent:
@@ -41,12 +41,21 @@ def join_decisions(
         "outcomes without a decision": int((places < 0).sum()),
         "decisions without an outcome": len(known) - int((places >= 0).sum()),
     }
+    return matched, table, unmatched
+
+
+def join_decisions(
+    frame: pd.DataFrame, labelled: Path, decisions: Path, id_column: str, utility: TableUtility | FormulaUtility
+) -> tuple[pd.DataFrame, Taken, dict[str, int]]:
+    """The rows that a decision was taken for, these decisions, and how many of either are without the other."""
+    matched, table, unmatched = match_decisions(frame, labelled, decisions, id_column)
     names = {name: number for number, name in enumerate(utility.decisions)}
     texts = table["decision"].astype(str).str.strip()
     unknown = sorted(set(texts) - set(names))
     if unknown:
         raise StakesError(
-            f"{decisions}: expected the decisions {listing(names)} of the run's costs, but got {listing(unknown)}"
+            f"{decisions}: expected the decisions {listing(names)} of the costs, but got {listing(unknown)}; if other "
+            "costs were decided by, give their file with --costs"
         )
     choice = torch.tensor([names[text] for text in texts])
     return matched, Taken(choice, _probs(table, decisions, utility.outcomes)), unmatched

@@ -3,39 +3,38 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from stakes.errors import Refusals, StakesError, StakesWarning, listing
+from stakes.tables.amounts.lags import Lags
 from stakes.tables.date_format import DateFormat
 from stakes.tables.encode import check_frame
 from stakes.tables.formats import Formats
 from stakes.tables.read import read_table
-from stakes.tables.suspects import identifiers, leaks, many_texts
+from stakes.tables.suspects import identifiers, many_texts, repeated_subjects
 from stakes.tables.task import TableTask
-from stakes.tables.values import check_renames, encode_labels, text_codes, utility_of_rows
-from stakes.utility import FormulaUtility, TableUtility
-from stakes.utility.checks import swapped
+from stakes.tables.values import utility_of_rows
+from stakes.utility import Utility
 
 
 class LabelledTable(NamedTuple):
     """All rows of a file."""
 
     features: pd.DataFrame  # as the formats have cleaned them
-    labels: NDArray[np.int64]
-    utility: TableUtility  # one for all rows, or one for each
+    labels: NDArray[np.int64] | NDArray[np.float64]  # classes or amounts
+    utility: Utility  # one for all rows, or one for each
     columns: pd.DataFrame  # all of them, as they are in the file
     formats: Formats
+    lags: Lags | None = None  # of amounts, with the last ones of this file
 
 
-def read_labelled(
-    path: Path, task: TableTask, stated: TableUtility | FormulaUtility, formats: Formats | None = None
-) -> LabelledTable:
-    """Read a file, with the formats of another one or its own; what is wrong with any column is said at once."""
-    columns = read_table(path)
+def read_labelled(path: Path, task: TableTask, stated: Utility, before: LabelledTable | None = None) -> LabelledTable:
+    """Read a file, with the formats of ``before`` or its own; what is wrong with any column is said at once."""
+    columns, formats = read_table(path), None if before is None else before.formats
     present(path, [task.target], columns)
     if task.target in stated.columns:
         raise StakesError(
@@ -43,25 +42,44 @@ def read_labelled(
         )
     if path == task.data:
         present(path, task.drop, columns)
-    features = columns.drop(columns=list(roles(task)), errors="ignore")
+    try:
+        lags, extended = _with_lags(columns, path, task, None if before is None else before.lags)
+    except StakesError as error:
+        raise StakesError(f"{path}: {error}") from None
+    features = extended.drop(columns=list(roles(task)), errors="ignore")
     if features.columns.empty:
         raise StakesError(f"{path}: expected columns to learn from beside the target, but none is left")
     refusals = Refusals()
     with refusals.gather():
-        labels = _labels(columns[task.target], task, stated, first=formats is None)
+        labels = task.kind.labels(columns[task.target], task, stated, first=formats is None)
     with refusals.gather():
         if formats is None:
             check_frame(features, task.categorical)
             priced = [name for name in stated.columns if name in columns and name not in features]
-            formats = Formats.fit(columns[[*features, *priced]], categorical=task.categorical)
-        clean = formats.clean(columns)
+            formats = Formats.fit(extended[[*features, *priced]], categorical=task.categorical)
+        clean = formats.clean(extended)
         try:
             utility = utility_of_rows(stated, clean)
         except StakesError as error:
             raise StakesError(f"{path}: {error}") from None
     refusals.refuse()
     used = [name for name in clean.columns if formats.sources.get(name, name) in features]
-    return LabelledTable(clean[used], labels, utility, columns, formats)
+    return LabelledTable(clean[used], labels, utility, columns, formats, lags)
+
+
+def _with_lags(
+    columns: pd.DataFrame, path: Path, task: TableTask, before: Lags | None
+) -> tuple[Lags | None, pd.DataFrame]:
+    """Earlier amounts as features, if they are asked for; a file of test rows looks back at the other one, too."""
+    if not task.lags or task.time is None:
+        return None, columns
+    named = [name for name in (task.time, task.series) if name is not None]
+    present(path, named, columns)
+    own = Lags.fit(columns, task.target, task.time, task.lags, task.series)
+    clash = [name for name in own.names if name in columns]
+    if clash:
+        raise StakesError(f"--lags makes the columns {listing(clash)}, which the table has already; rename them")
+    return own, own.add(columns, first=True) if before is None else before.add(columns)
 
 
 def roles(task: TableTask) -> dict[str, str]:
@@ -74,28 +92,16 @@ def roles(task: TableTask) -> dict[str, str]:
     }
 
 
-def _labels(
-    values: "pd.Series[Any]", task: TableTask, stated: TableUtility | FormulaUtility, first: bool
-) -> NDArray[np.int64]:
-    if first and task.renames:
-        check_renames(values, task.renames, task.target)
-    try:
-        return encode_labels(values, stated.outcomes, renames=task.renames, name=task.target)
-    except StakesError:
-        texts = {task.renames.get(text, text) for text in text_codes(values)[1] if text is not None}
-        if message := swapped(texts, stated.decisions, stated.outcomes):
-            raise StakesError(f"column {task.target!r}: {message}") from None
-        raise
-
-
 def warn_of_suspects(task: TableTask, table: LabelledTable) -> None:
     """Say which columns should probably not be used."""
     dates = [name for name, kind in table.formats.columns.items() if isinstance(kind, DateFormat)]
     found = identifiers(table.features, skip={*dates, *table.formats.sources})
+    subjects = {} if task.group else repeated_subjects(table.features, task.kind.strata(table.labels))
     for message in [
         *found.values(),
-        *many_texts(table.features, categorical=task.categorical, skip=found),
-        *leaks(table.features, table.labels, table.utility.outcomes),
+        *subjects.values(),
+        *many_texts(table.features, categorical=task.categorical, skip={*found, *subjects}),
+        *task.kind.leaks(table.features.drop(columns=list(subjects)), table.labels, table.utility),
     ]:
         warnings.warn(message, StakesWarning, stacklevel=3)
 

@@ -1,6 +1,6 @@
 """From trained models to those that are compared: the mean of their parts, a strength of calibration, a blend."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,13 @@ from stakes.evaluation import metrics
 from stakes.evaluation.comparison import Choice
 from stakes.outcomes import Outcomes, Predictor
 from stakes.predictors import Blend, blend_weights
-from stakes.tables.models import COMPARED, TRAINED, blended, trained_for
-from stakes.tables.problem import Part, Problem, Recipe
+from stakes.tables.models import COMPARED, blended
+from stakes.tables.problem import Problem
 from stakes.utility import TableUtility
 
 COLDEST = 0.5  # temperature of a blend: rows that are all right would ask for one that makes it sure of everything
+
+TINY = 1e-12  # a probability, so that a log-loss is finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +35,21 @@ class HeldOut:
 
     @classmethod
     def of(cls, problem: Problem, probs: Mapping[str, Tensor]) -> "HeldOut":
-        rows = torch.from_numpy(np.concatenate([fold.held for fold in problem.folds]))
-        weights = problem.examples.weights
+        rows, weights = problem.held_rows, problem.examples.weights
         return cls(
-            probs, problem.examples.labels[rows], problem.utility.rows(rows), None if weights is None else weights[rows]
+            probs, problem.examples.labels[rows], problem.table.rows(rows), None if weights is None else weights[rows]
         )
 
     def realised(self, probs: Tensor) -> NDArray[np.float64]:
         """(n,) what the decisions by ``probs`` turned out to be worth."""
         return self.utility.realised(decide(probs, self.utility).choice, self.labels)
+
+    def observed(self, probs: Tensor) -> Tensor:
+        """(n,) the probability of what happened."""
+        return probs.gather(1, self.labels.unsqueeze(1)).squeeze(1)
+
+    def log_loss(self, probs: Tensor) -> float:
+        return self.mean(-self.observed(probs).double().clamp_min(TINY).log().numpy())
 
     def mean(self, values: NDArray[np.float64]) -> float:
         return float(np.average(values, weights=None if self.weights is None else self.weights.numpy()))
@@ -85,10 +93,10 @@ def _calibrated(held: HeldOut) -> Mix:
     """The weakest calibration that none is better than by more than a standard error, on the rows held out."""
     best, *stronger = COMPARED["calibrated"]
     worth = held.realised(held.probs[best])
-    for name in stronger if len(held.labels) else ():
+    for name in stronger if len(held.labels) > 1 else ():
         other = held.realised(held.probs[name])
         gain = other - worth
-        if held.mean(gain) > gain.std() / np.sqrt(len(gain)):
+        if held.mean(gain) > gain.std(ddof=1) / np.sqrt(len(gain)):
             best, worth = name, other
     return Mix({best: 1.0}, details={"strength": float(best.partition("-")[2] or 0)})
 
@@ -96,32 +104,18 @@ def _calibrated(held: HeldOut) -> Mix:
 def _blend(members: Mapping[str, Mix], held: HeldOut) -> Mix:
     """Weights by the log-loss of the rows held out, then a temperature."""
     probs = [mix.probs(held.probs) for mix in members.values()]
-    observed = torch.stack([each.gather(1, held.labels.unsqueeze(1)).squeeze(1) for each in probs])  # (M, n)
-    weights = blend_weights(observed).tolist() if len(held.labels) else [1 / len(probs)] * len(probs)
+    observed = torch.stack([held.observed(each) for each in probs])  # (M, n)
+    weights = (
+        blend_weights(observed, counts=held.weights).tolist() if len(held.labels) else [1 / len(probs)] * len(probs)
+    )
     shares = {name: weight for name, weight in zip(members, weights, strict=True) if weight}
     # A member is one trained model, with its own weight of 1.
     plain = Mix({trained: weight for name, weight in shares.items() for trained in members[name].weights})
     temperature = 1.0
     if len(held.labels):
-        fitted = Temperature.fit(Outcomes(plain.probs(held.probs)), held.labels)
+        fitted = Temperature.fit(Outcomes(plain.probs(held.probs)), held.labels, held.weights)
         temperature = max(COLDEST, fitted.temperature)
     return Mix(plain.weights, temperature, {"weights": shares, "temperature": temperature})
-
-
-def train_mix(
-    name: str, problem: Problem, recipe: Recipe, seed: int, finish: Callable[[Predictor], Predictor]
-) -> tuple[Predictor, Mapping[str, Any]]:
-    """One model of those that can be compared, trained in memory; ``finish`` is for each part of it."""
-    parts: dict[str, list[Part]] = {}
-    for trained in trained_for((name,)):
-        model = TRAINED[trained]
-        model.check(recipe)
-        before = [part.predictor for part in parts[model.after]] if model.after else []
-        parts[trained] = model.train(problem, recipe, seed, range(len(problem.folds)), before=before)
-    held_out = {trained: torch.cat([part.held_out for part in own]) for trained, own in parts.items()}
-    mixed = mix((name,), HeldOut.of(problem, held_out))[name]
-    predictors = {trained: [finish(part.predictor) for part in parts[trained]] for trained in mixed.weights}
-    return mixed.predictor(predictors), mixed.details
 
 
 def choose(mixes: Mapping[str, Mix], held: HeldOut, seed: int) -> Choice:
@@ -132,7 +126,7 @@ def choose(mixes: Mapping[str, Mix], held: HeldOut, seed: int) -> Choice:
     if "blend" in others:
         chosen, why = "blend", "a blend of models is the default"
     else:
-        losses = {name: metrics.nll(probs[name], held.labels) for name in others}
+        losses = {name: held.log_loss(probs[name]) for name in others}
         chosen = min(losses, key=lambda name: losses[name]) if losses else "constant"
         why = "it has the lowest log-loss on the rows that folds held out"
     if "constant" in worth and held.mean(worth["constant"]) >= held.mean(worth[chosen]):

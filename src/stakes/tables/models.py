@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from stakes import seeds
-from stakes.errors import StakesError, listing
 from stakes.objectives import LossCalibrated, Weighted
 from stakes.outcomes import Predictor
 from stakes.predictors import BoostedTrees, Constant, Forest, Logistic
+from stakes.tables.catalogue import Catalogue
 from stakes.tables.network_models import FinetunedModel, NetworkModel
 from stakes.tables.problem import Model, Noise, Part, Problem, Progress, Recipe
 from stakes.training.examples import TensorExamples
@@ -17,12 +17,15 @@ from stakes.training.examples import TensorExamples
 STRENGTHS = (0.1, 1.0)  # of calibration, beside 0, which is standard
 SEEDS = 2**31  # scikit-learn takes no larger ones
 
+Fit = Callable[[Problem, TensorExamples, TensorExamples | None, int], Predictor]
+
 
 @dataclass(frozen=True)
 class RowModel(Model):
     """A model of rows without a recipe, trained for one fold after the other."""
 
-    fit: Callable[[Problem, TensorExamples, TensorExamples | None, int], Predictor] = field(kw_only=True)
+    fit: Fit = field(kw_only=True)
+    stops_early: bool = True  # on the rows held out; if not, parts that nothing is judged by train on all rows
 
     def train(
         self,
@@ -38,6 +41,8 @@ class RowModel(Model):
         parts = []
         for fold in folds:
             train, held = problem.sides(fold)
+            if not self.stops_early and fold not in problem.judging:
+                train = problem.examples
             predictor = self.fit(problem, train, held, seeds.derive(seed, "fold", fold) % SEEDS)
             parts.append(Part.of(problem, predictor, held, {}))
         return parts
@@ -108,29 +113,6 @@ def compared_names(noise: Noise) -> tuple[str, ...]:
     return (*(name for name in DEFAULT if name != "blend"), "noise", "noise+calibrated")
 
 
-def require_compared(name: str) -> None:
-    if name not in COMPARED:
-        raise StakesError(f"expected a model of {listing(COMPARED)}, but got {name!r}")
-
-
-def with_constant(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, with the constant among them: what can be had without a model belongs in every comparison."""
-    for name in names:
-        require_compared(name)
-    return tuple(names) if "constant" in names else ("constant", *names)
-
-
-def blended(names: Sequence[str]) -> tuple[str, ...]:
-    """The models that a blend is made of: those that are compared beside it, or all, if there are none.
-
-    A calibrated network stands for the standard one, which it is if calibration does not pay.
-    """
-    beside = [name for name in BLENDED if name in names] or list(BLENDED)
-    return tuple(name for name in beside if name != "standard" or "calibrated" not in beside)
-
-
-def trained_for(names: Sequence[str]) -> tuple[str, ...]:
-    """The models to train for a comparison of ``names``, those that others start from first."""
-    members = blended(names) if "blend" in names else ()
-    needed = {model for name in (*names, *members) for model in COMPARED[name]}
-    return tuple(name for name in TRAINED if name in needed)
+CLASSES = Catalogue(TRAINED, COMPARED, BLENDED)
+require_compared, with_constant = CLASSES.require, CLASSES.with_constant
+blended, trained_for = CLASSES.blended, CLASSES.trained_for

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -24,7 +25,6 @@ from stakes.training.config import History, Training
 from stakes.training.examples import TensorExamples
 from stakes.training.fit import fit
 from stakes.training.stacked import fit_together
-from stakes.utility import TableUtility
 
 LEARNT_NOISE_START = 0.05
 WITHOUT_DROPOUT = ("ensemble", "laplace")  # their draws have none: trained with it, they would be other networks
@@ -36,7 +36,7 @@ STACKED_ROWS = 4_000  # up to so many, the networks of all folds are trained as 
 class NetworkModel(Model):
     """A posterior over a network: its objective, and whether it models label noise."""
 
-    objective: Callable[[TableUtility], Objective] = lambda utility: Standard()
+    objective: Callable[[Any], Objective] = lambda utility: Standard()  # of a utility
     noisy: bool = False
     stops_early: bool = True  # on the rows held out
     effort: int = 8
@@ -55,6 +55,10 @@ class NetworkModel(Model):
             )
         self.posterior(recipe, Features(1), outputs=2, seed=0)
 
+    def outputs(self, problem: Problem) -> int:
+        """Of the network."""
+        return problem.classes
+
     def posterior(
         self, recipe: Recipe, features: Features, outputs: int, seed: int, x: Tensor | None = None
     ) -> Posterior:
@@ -69,7 +73,10 @@ class NetworkModel(Model):
                 network.set_bins(x)
             return network
 
-        return Posterior.from_spec(recipe.posterior, make, self.likelihood(recipe.noise), seed)
+        return Posterior.from_spec(recipe.posterior, make, self.likelihood_for(recipe), seed)
+
+    def likelihood_for(self, recipe: Recipe) -> Likelihood:
+        return self.likelihood(recipe.noise)
 
     def likelihood(self, noise: Noise) -> Likelihood:
         if not self.noisy:
@@ -105,7 +112,7 @@ class NetworkModel(Model):
         posteriors = [copy.deepcopy(part.posterior) for part in before if isinstance(part, SampledPosterior)]
         if not posteriors:
             posteriors = [
-                self.posterior(recipe, problem.features, problem.classes, own, require_tensor(train.x, "a table"))
+                self.posterior(recipe, problem.features, self.outputs(problem), own, require_tensor(train.x, "a table"))
                 for (train, _), own in zip(sides, own_seeds, strict=True)
             ]
         if len(folds) > 1 and self.together(problem, recipe):

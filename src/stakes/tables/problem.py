@@ -6,18 +6,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from stakes.features import Features
+from stakes.inputs import Inputs
+from stakes.mixtures import LEVELS, Quantiles
 from stakes.networks import mlp
 from stakes.outcomes import Predictor
 from stakes.tables.split import Fold
 from stakes.training.config import Epoch, Training
 from stakes.training.examples import TensorExamples
-from stakes.utility import TableUtility
+from stakes.utility import TableUtility, Utility
 
 Noise = float | Literal["learnt"] | None
+LikelihoodName = Literal["gaussian", "log_normal", "student_t"]
 Progress = Callable[[Epoch], None]
 FAMILIES = {"tabm": "batch_ensemble", "mlp": "dropout"}  # of posteriors, if none is asked for
 LEARNING_RATES = {"tabm": 4e-3, "mlp": 1e-3}
@@ -38,6 +42,7 @@ class Recipe:
     )
     samples: int = 100  # draws at prediction
     noise: Noise = None
+    likelihood: LikelihoodName = "gaussian"  # of amounts
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +51,38 @@ class Problem:
 
     examples: TensorExamples
     folds: tuple[Fold, ...]
-    utility: TableUtility  # one for all examples, or one for each
+    utility: Utility  # one for all examples, or one for each
     features: Features  # what the columns of the examples are
+    judged: tuple[int, ...] = ()  # the folds whose held-out rows all choices are made by; none: all of them
+    kept: tuple[int, ...] = ()  # the folds whose parts a model is made of; none: all of them
+
+    @property
+    def table(self) -> TableUtility:
+        """The utility, where outcomes are classes."""
+        assert isinstance(self.utility, TableUtility)
+        return self.utility
 
     @property
     def classes(self) -> int:
-        return len(self.utility.outcomes)
+        return len(self.table.outcomes)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a model says of a row: see `said`."""
+        return self.classes if isinstance(self.utility, TableUtility) else len(LEVELS)
+
+    @property
+    def judging(self) -> tuple[int, ...]:
+        return self.judged or tuple(range(len(self.folds)))
+
+    @property
+    def lasting(self) -> tuple[int, ...]:
+        return self.kept or tuple(range(len(self.folds)))
+
+    @property
+    def held_rows(self) -> Tensor:
+        """(n,) the rows that choices are made by, fold after fold."""
+        return torch.from_numpy(np.concatenate([self.folds[fold].held for fold in self.judging]))
 
     def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples | None]:
         """The examples to train on, and those held out, to stop by; None where there are too few to hold some out."""
@@ -59,19 +90,25 @@ class Problem:
         return self.examples.subset(train), self.examples.subset(held) if len(held) else None
 
 
+def said(predictor: Predictor, x: Inputs) -> Tensor:
+    """(n, K) what it says of rows: the probabilities of classes, or the quantiles of an amount at `LEVELS`."""
+    outcomes = predictor(x).mixture()
+    return Quantiles.of(outcomes).values.float() if outcomes.numeric else outcomes.weights
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """A model trained for one fold, what it says of the rows held out, and in JSON types what training came to."""
 
     predictor: Predictor
-    held_out: Tensor  # (n, C)
+    held_out: Tensor  # (n, K): see `said`
     details: Mapping[str, Any]
 
     @classmethod
     def of(
         cls, problem: Problem, predictor: Predictor, held: TensorExamples | None, details: Mapping[str, Any]
     ) -> "Part":
-        held_out = torch.empty(0, problem.classes) if held is None else predictor(held.x).mean_probs()
+        held_out = torch.empty(0, problem.width) if held is None else said(predictor, held.x)
         return cls(predictor, held_out, details)
 
 
@@ -82,6 +119,7 @@ class Model(ABC):
     name: str
     after: str | None = None  # a model whose parts it starts from
     effort: int = 1  # how long it takes, as a share of the whole, for an estimate of the time that is left
+    keeps_rows: bool = False  # whether its parts, as they are saved, hold the training rows
 
     def check(self, recipe: Recipe) -> None:  # noqa: B027 (most take any recipe)
         """Refuse a recipe that the model cannot be trained by, before anything is read."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.tree import DecisionTreeClassifier
 
 from stakes.seeds import derive, numpy_generator
 from stakes.tables.columns import MAX_LEVELS, ranked_levels
@@ -26,7 +25,15 @@ LEAK_ACCURACY = 0.995
 LEAK_CASES = 10  # held-out rows with another outcome than the most frequent
 PURE_ROWS = 20
 SHOWN = 8  # reasons in a message
+SUBJECTS = 20  # different values, each of which has a few rows
+MOST_ROWS_EACH = 50
+SAME_OUTCOME = 0.9  # of pairs of rows with one value; where chance would have it at most
+BY_CHANCE = 0.8
 FLAG_LEVELS = 10  # more different values than this are an amount, of which some may well be pure
+_SUBJECT_NAME = re.compile(
+    r"(^|[\W_])(?i:patient|subject|customer|client|user|person|member|household|family|account|device|participant|case)"
+    r"([\W_]*(?i:id|key|code|name|number|num|nr|no))?$"
+)
 _ID_NAME = re.compile(r"(^|[\W_])(?i:id|udi|uuid|guid|key|index|idx|number|num|nr|no)$|[a-z](ID|Id|Key|Nr|No|Number)$")
 
 
@@ -84,6 +91,49 @@ def many_texts(clean: pd.DataFrame, *, categorical: Collection[str] = (), skip: 
     return messages
 
 
+def repeated_subjects(clean: pd.DataFrame, labels: IntArray) -> dict[str, str]:
+    """A warning for each column that seems to name what several rows belong to: a patient with several visits, say."""
+    messages = {}
+    for name in clean.columns:
+        if _has_fractions(clean[name]):
+            continue
+        codes = np.asarray(pd.factorize(clean[name])[0], dtype=np.int64)
+        present = codes >= 0
+        counts = np.bincount(codes[present])
+        counts = counts[counts > 0]
+        if len(counts) < SUBJECTS or not 2 <= counts.mean() <= MOST_ROWS_EACH:
+            continue
+        alike, by_chance = _same_outcome(codes[present], labels[present])
+        if _SUBJECT_NAME.search(str(name).strip()) or (alike >= SAME_OUTCOME and by_chance <= BY_CHANCE):
+            messages[name] = (
+                f"column {name!r} seems to name what several rows belong to ({len(counts):,} values in "
+                f"{present.sum():,} rows; two rows with one value have the same outcome in {alike:.0%}, any two in "
+                f"{by_chance:.0%}): with its rows on both sides of a split, models look better than they are. Keep "
+                f"them together with --group {name}"
+            )
+    return messages
+
+
+def _has_fractions(series: "pd.Series[Any]") -> bool:
+    if not holds_numbers(series):
+        return False
+    values = numbers(series)
+    values = values[~np.isnan(values)]
+    return bool((values != np.floor(values)).any())
+
+
+def _same_outcome(codes: IntArray, labels: IntArray) -> tuple[float, float]:
+    """The share of pairs of rows that have the same outcome: of rows with one value, and of all rows."""
+
+    def share(counts: IntArray) -> float:
+        sums = counts.sum(-1)
+        return float((counts * (counts - 1)).sum() / max(1, (sums * (sums - 1)).sum()))
+
+    counts = np.zeros((int(codes.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (codes, labels), 1)
+    return share(counts), share(counts.sum(0))
+
+
 def leaks(clean: pd.DataFrame, labels: IntArray, outcomes: Sequence[str]) -> list[str]:
     """A warning that names the columns which give the outcome away: each alone, or by one of their values."""
     reasons = {}
@@ -106,6 +156,8 @@ def leaks(clean: pd.DataFrame, labels: IntArray, outcomes: Sequence[str]) -> lis
 
 def _decides_alone(series: "pd.Series[Any]", labels: IntArray, fitted: IntArray, held: IntArray) -> bool:
     """Whether a rule learnt from one column, on half of the rows, is right on (nearly) all of the other half."""
+    from sklearn.tree import DecisionTreeClassifier
+
     counts = np.bincount(labels[fitted], minlength=int(labels.max()) + 1)
     usual = int(counts.argmax())
     others = int((labels[held] != usual).sum())

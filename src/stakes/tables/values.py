@@ -3,14 +3,14 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, overload
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from stakes.errors import StakesError, listing
-from stakes.utility import FormulaUtility, TableUtility
+from stakes.utility import FormulaUtility, TableUtility, Utility
 
 FloatArray = npt.NDArray[np.float64]
 # Named here and not left to pandas, which cannot exempt the columns that are carried through untouched.
@@ -51,9 +51,17 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
     return np.array([*parsed, np.nan], dtype=np.float64)[codes]
 
 
-def utility_of_rows(utility: TableUtility | FormulaUtility, frame: pd.DataFrame) -> TableUtility:
-    """The table of each row, from the columns that costs depend on; the one table, if they depend on none."""
-    if isinstance(utility, TableUtility):
+@overload
+def utility_of_rows(utility: TableUtility | FormulaUtility, frame: pd.DataFrame) -> TableUtility: ...
+
+
+@overload
+def utility_of_rows(utility: Utility, frame: pd.DataFrame) -> Utility: ...
+
+
+def utility_of_rows(utility: Utility, frame: pd.DataFrame) -> Utility:
+    """The costs of each row, from the columns that they depend on; those of all rows, if they depend on none."""
+    if not utility.columns:
         return utility
     columns = {name: numbers(frame[name]) if name in utility.columns else frame[name] for name in frame.columns}
     known = pd.api.types.is_integer_dtype(frame.index.dtype)

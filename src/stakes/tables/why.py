@@ -10,7 +10,8 @@ and in its reverse, once for each of the training rows: the same sum, exactly, a
 """
 
 import math
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -18,12 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stakes.errors import StakesError
-from stakes.outcomes import Predictor
+from stakes.outcomes import Outcomes, Predictor
 from stakes.saved_model import SavedModel
 from stakes.seeds import numpy_generator
 
 ENUMERATED = 8  # columns
 NEGLIGIBLE = 1e-6  # of what the two decisions differ by at most: what rounding leaves
+Measure = Callable[[Outcomes], Tensor]  # (n, ...) -> (n,)
 _NUMBERS = 4_000_000  # of features that are evaluated at once
 
 
@@ -44,25 +46,27 @@ class Explainer:
 
     def values(self, x: Tensor, gaps: Tensor) -> NDArray[np.float64]:
         """``(N, F), (N, C) -> (N, K)``: Shapley values of ``gaps @ p(x)``, p being the probabilities of outcomes."""
+        return self.values_of(x, [partial(_expected, gap.double()) for gap in gaps])
+
+    def values_of(self, x: Tensor, measures: Sequence[Measure]) -> NDArray[np.float64]:
+        """``(N, F) -> (N, K)``: Shapley values of each row's own measure of what the model says."""
         explain = self._enumerated if self._enumerate else self._sampled
-        return np.stack([explain(row, gap.double()).numpy() for row, gap in zip(x, gaps, strict=True)])
+        return np.stack([explain(row, measure).numpy() for row, measure in zip(x, measures, strict=True)])
 
     def baseline(self, gaps: Tensor) -> NDArray[np.float64]:
         """``(N, C) -> (N,)``: the mean of ``gaps @ p`` over the background: with it, values sum to that of the row."""
-        return np.asarray((self._probs(self._background).mean(0) @ gaps.double().T).numpy())
+        probs = self._predictor(self._background).mean_probs().double()
+        return np.asarray((probs.mean(0) @ gaps.double().T).numpy())
 
-    def _probs(self, x: Tensor) -> Tensor:
-        """``(n, F) -> (n, C)``, all draws mixed."""
-        return self._predictor(x).mean_probs().double()
-
-    def _worth(self, row: Tensor, gap: Tensor, members: Tensor, background: Tensor) -> Tensor:
+    def _worth(self, row: Tensor, measure: Measure, members: Tensor, background: Tensor) -> Tensor:
         """``(s, n)``: of hybrids, with the row's values in the columns ``(s, n, K)``, else those of rows ``(n, F)``."""
         step = max(1, _NUMBERS // background.numel())
         parts = []
         for first in range(0, len(members), step):
             part = members[first : first + step]
             hybrids = torch.where(part[..., self._sources], row, background)  # (s, n, F)
-            parts.append((self._probs(hybrids.flatten(0, 1)) @ gap).reshape(hybrids.shape[:2]))
+            said = self._predictor(hybrids.flatten(0, 1)).mixture()  # all draws mixed
+            parts.append(measure(said).reshape(hybrids.shape[:2]))
         return torch.cat(parts)
 
     @cached_property
@@ -77,10 +81,10 @@ class Explainer:
         without = weight[sizes.clamp_max(count - 1)][:, None]
         return members, torch.where(members, within, -without)
 
-    def _enumerated(self, row: Tensor, gap: Tensor) -> Tensor:
+    def _enumerated(self, row: Tensor, measure: Measure) -> Tensor:
         members, weights = self._coalitions
         each = members[:, None, :].expand(-1, len(self._background), -1)  # (2^K, B, K)
-        return self._worth(row, gap, each, self._background).mean(1) @ weights
+        return self._worth(row, measure, each, self._background).mean(1) @ weights
 
     @cached_property
     def _orders(self) -> Tensor:
@@ -89,16 +93,23 @@ class Explainer:
         orders = np.stack([generator.permutation(len(self.names)) for _ in range(len(self._background))])
         return torch.from_numpy(np.concatenate([orders, len(self.names) - 1 - orders]))
 
-    def _sampled(self, row: Tensor, gap: Tensor) -> Tensor:
+    def _sampled(self, row: Tensor, measure: Measure) -> Tensor:
         places, count = self._orders, len(self.names)
         steps = torch.arange(count + 1)[:, None, None]
-        worth = self._worth(row, gap, places < steps, self._background.repeat(2, 1))  # (K + 1, 2 B)
+        worth = self._worth(row, measure, places < steps, self._background.repeat(2, 1))  # (K + 1, 2 B)
         moves = worth.diff(dim=0).gather(0, places.T)  # (K, 2 B) of each column
         return moves.mean(1)
 
 
+def _expected(gap: Tensor, said: Outcomes) -> Tensor:
+    return said.weights.double() @ gap
+
+
 def top_columns(names: tuple[str, ...], values: NDArray[np.float64], gaps: Tensor, count: int) -> NDArray[np.object_]:
-    """``(N, K), (N, C) -> (N, count)``: the columns that moved most, ``BodyTemp +3.2``; empty where there are none."""
+    """``(N, K), (N, C) -> (N, count)``: the columns that moved most, ``BodyTemp +3.2``; empty where there are none.
+
+    Less than a millionth of the largest of the ``gaps`` is rounding.
+    """
     texts = np.full((len(values), count), "", dtype=object)
     least = NEGLIGIBLE * gaps.abs().amax(1).numpy()
     for row, own in enumerate(values):

@@ -5,6 +5,7 @@ from stakes.utility.base import Utility, utilities
 from stakes.utility.by_row import FormulaUtility
 from stakes.utility.continuous import Linex, Newsvendor, Squared
 from stakes.utility.curves import CurveUtility
+from stakes.utility.priced import PricedNewsvendor
 from stakes.utility.table import TableUtility
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Linex",
     "Newsvendor",
     "NumberUtility",
+    "PricedNewsvendor",
     "Range",
     "Squared",
     "TableUtility",

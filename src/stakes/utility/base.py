@@ -111,16 +111,22 @@ class Utility(ABC):
         return TableUtility(table, decisions, outcomes, unit, best, given="utility").with_warnings()
 
     @staticmethod
-    def from_csv(path: str | PathLike[str], *, unit: str | None = None) -> "TableUtility | FormulaUtility":
+    def from_csv(
+        path: str | PathLike[str], *, unit: str | None = None
+    ) -> "TableUtility | FormulaUtility | CurveUtility":
         """From a file in one of the forms of `stakes.utility.csv`; ``unit`` overrides the one it states.
 
         Where cells are formulas over columns, it is a `FormulaUtility`; of formulas for utilities, a cost is what is
-        lost, less than nothing where something is gained.
+        lost, less than nothing where something is gained. Cost curves of outcomes that are numbers make a
+        `CurveUtility`.
         """
         from stakes.utility.by_row import has_formulas, negated
-        from stakes.utility.csv import read_cost_file
+        from stakes.utility.csv import holds_curves, read_cost_file, read_curve_file
 
         try:
+            if holds_curves(path):
+                stated_unit, curves = read_curve_file(path)
+                return Utility.from_curves(curves, unit=stated_unit if unit is None else unit)
             kind, stated_unit, cells = read_cost_file(path)
             unit = stated_unit if unit is None else unit
             if kind == "cost":

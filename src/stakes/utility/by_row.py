@@ -15,9 +15,37 @@ from stakes.utility.formula import Formula, parse_cell
 from stakes.utility.table import FormulaCells, TableUtility, aligned, named_cells, outcome_order
 
 
+class RowUtility(Utility):
+    """What depends on the columns of a row: `for_rows` answers for some rows, and nothing without them."""
+
+    per_example = True
+
+    def expected(self, outcomes: Outcomes) -> Tensor:
+        self._refuse()
+
+    def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
+        self._refuse()
+
+    @property
+    def span(self) -> float:
+        self._refuse()
+
+    def bounded(self, margin: float) -> Self:
+        self._refuse()
+
+    def require_examples(self, count: int) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise StakesError(
+            f"the costs depend on the columns {listing(self.columns)} of each row: give them to `for_rows`, and use "
+            "the utility that it returns for these rows"
+        )
+
+
 @utilities.register("formulas")
 @dataclass(frozen=True)
-class FormulaUtility(Utility):
+class FormulaUtility(RowUtility):
     """What each decision costs under each outcome, as formulas over the columns of a row: ``best - cost / scale``.
 
     >>> costs = {"lend": {"repaid": 0, "lost": "=0.6 * amount"}, "refuse": {"repaid": "=0.1 * amount + 20", "lost": 0}}
@@ -36,8 +64,6 @@ class FormulaUtility(Utility):
     scale: float = 1.0
     given: Given = "cost"
     _formulas: tuple[tuple[Formula, ...], ...] = field(init=False, repr=False, compare=False)
-
-    per_example = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", tuple(tuple(str(cell) for cell in row) for row in self.cells))
@@ -80,17 +106,12 @@ class FormulaUtility(Utility):
 
         ``numbers`` are those of the rows in messages; without them, the first one is 1.
         """
-        known = self._known(columns)
+        known = known_columns(columns, self.columns)
         count = len(next(iter(known.values())))
-        for name, values in known.items():
-            if len(values) != count:
-                raise StakesError(f"expected columns of one length, but {name!r} has {len(values)} rows, not {count}")
-            self._refuse_infinite(values, f"a number in column {name!r}, which the costs depend on,", numbers)
         costs = np.empty((count, len(self.decisions), len(self.outcomes)))
         for row, formulas in enumerate(self._formulas):
             for column, formula in enumerate(formulas):
-                costs[:, row, column] = values = np.broadcast_to(formula(known), count)
-                self._refuse_infinite(values, f"a finite cost from {formula.text!r},", numbers)
+                costs[:, row, column] = values_by_row(formula, known, numbers)
         return TableUtility(
             self.best - costs / self.scale,
             self.decisions,
@@ -117,61 +138,57 @@ class FormulaUtility(Utility):
     def __str__(self) -> str:
         return aligned(self.cells, self.decisions, self.outcomes)
 
-    # What only the tables of rows can answer ---------------------------------------------------------
 
-    def expected(self, outcomes: Outcomes) -> Tensor:
-        self._refuse()
-
-    def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
-        self._refuse()
-
-    @property
-    def span(self) -> float:
-        self._refuse()
-
-    def bounded(self, margin: float) -> Self:
-        self._refuse()
-
-    def require_examples(self, count: int) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+def known_columns(columns: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """The columns that costs depend on, as numbers, all of one length."""
+    absent = [name for name in names if name not in columns]
+    if absent:
         raise StakesError(
-            f"the costs depend on the columns {listing(self.columns)} of each row: give them to `for_rows`, and use "
-            "the utility that it returns for these rows"
+            f"expected the columns {listing(absent)}, which the costs depend on, but the table has "
+            f"{listing(columns)}; add them, or correct the formulas"
         )
-
-    # Private -----------------------------------------------------------------------------------------
-
-    def _known(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
-        absent = [name for name in self.columns if name not in columns]
-        if absent:
+    known: dict[str, NDArray[np.float64]] = {}
+    for name in names:
+        try:
+            known[name] = np.atleast_1d(np.asarray(columns[name], dtype=np.float64))
+        except (TypeError, ValueError) as error:
             raise StakesError(
-                f"expected the columns {listing(absent)}, which the costs depend on, but the table has "
-                f"{listing(columns)}; add them, or correct the formulas"
-            )
-        known = {}
-        for name in self.columns:
-            try:
-                known[name] = np.atleast_1d(np.asarray(columns[name], dtype=np.float64))
-            except (TypeError, ValueError) as error:
-                raise StakesError(
-                    f"expected numbers in column {name!r}, which the costs depend on, but got something else ({error})"
-                ) from None
-            if known[name].ndim != 1:
-                raise StakesError(f"expected a number in every row of column {name!r}, but got {known[name].ndim} axes")
-        return known
+                f"expected numbers in column {name!r}, which the costs depend on, but got something else ({error})"
+            ) from None
+        if known[name].ndim != 1:
+            raise StakesError(f"expected a number in every row of column {name!r}, but got {known[name].ndim} axes")
+        count = len(next(iter(known.values())))
+        if len(known[name]) != count:
+            raise StakesError(f"expected columns of one length, but {name!r} has {len(known[name])} rows, not {count}")
+    return known
 
-    @staticmethod
-    def _refuse_infinite(values: NDArray[np.float64], expected: str, numbers: Sequence[int] | None) -> None:
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            first = int(bad[0])
-            row, value = first + 1 if numbers is None else numbers[first], values[first]
-            raise StakesError(
-                f"expected {expected} but row {row} has {'none' if np.isnan(value) else value} ({len(bad):,} of "
-                f"{len(values):,} rows); fill in the number, or leave those rows out"
-            )
+
+def values_by_row(
+    formula: Formula, known: Mapping[str, NDArray[np.float64]], numbers: Sequence[int] | None
+) -> NDArray[np.float64]:
+    """What a formula comes to in every row; finite, or an error that names the row."""
+    for name in formula.columns:
+        refuse_rows(
+            known[name], ~np.isfinite(known[name]), f"a number in column {name!r}, which the costs depend on,", numbers
+        )
+    count = len(next(iter(known.values())))
+    values = np.broadcast_to(formula(known), count)
+    refuse_rows(values, ~np.isfinite(values), f"a finite cost from {formula.text!r},", numbers)
+    return values
+
+
+def refuse_rows(
+    values: NDArray[np.float64], bad: NDArray[np.bool_], expected: str, numbers: Sequence[int] | None
+) -> None:
+    """An error that names the first of the bad rows, if there are any."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        row = first + 1 if numbers is None else numbers[first]
+        value = "none" if np.isnan(values[first]) else f"{values[first]:.15g}"
+        raise StakesError(
+            f"expected {expected} but row {row} has {value} ({int(bad.sum()):,} of {len(values):,} rows); fill in the "
+            "number, or leave those rows out"
+        )
 
 
 def has_formulas(cells: object) -> TypeGuard[FormulaCells]:

@@ -10,6 +10,13 @@ decisions, and the numbers for costs)::
 Long, a line for each cell: the columns ``decision``, ``outcome`` and ``cost [£]`` (or ``utility``).
 
 A cell is a number, or a formula over columns of the data such as ``=0.45 * amount + 20``: see `stakes.utility.formula`.
+
+Curves, for outcomes that are numbers: the corner says ``cost curve [£]``, and the header has outcomes in order, one
+twice where a cost jumps. A row is what one action costs at each; an empty cell is no point of its curve::
+
+    cost curve [€],0,30,30
+    service now,400,,
+    run on,2000,2000,0
 """
 
 import csv
@@ -28,6 +35,7 @@ from stakes.utility.formula import parse_cell
 _QUANTITY = re.compile(
     r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
 )
+_CURVES = re.compile(r"(?:costs?\s+)?curves?\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE)
 _OTHER_SIGN = re.compile(r"utilit|profit|gain|reward|benefit|payoff|revenue", re.IGNORECASE)  # more is better
 
 Cells = dict[str, dict[str, float | str]]
@@ -39,6 +47,39 @@ def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"
     header = {name.lower() for name in rows[0]}
     kind, unit, cells = _read_long(rows) if {"decision", "outcome"} <= header else _read_wide(rows)
     return ("cost" if kind.startswith("cost") else "utility"), unit, cells
+
+
+def holds_curves(path: str | PathLike[str]) -> bool:
+    """Whether a file has cost curves over outcomes that are numbers; one that cannot be read does not."""
+    try:
+        return _CURVES.fullmatch(read_csv_rows(path)[0][0].strip()) is not None
+    except StakesError:
+        return False
+
+
+def read_curve_file(path: str | PathLike[str]) -> tuple[str, dict[str, list[tuple[float, float]]]]:
+    """The unit, and the points (outcome, cost) of each action. Errors do not name the file."""
+    (corner, *header), *body = read_csv_rows(path)
+    match = _CURVES.fullmatch(corner.strip())
+    if match is None:
+        raise StakesError(f"expected 'cost curve', with a unit in brackets, in the corner, but got {corner!r}")
+    if not header or not body:
+        raise StakesError("expected actions in the first column and outcomes in the header, but got no cells")
+    outcomes = [_number(text, "an outcome in the header") for text in header]
+    refuse_repeats([row[0] for row in body], "action")
+    curves = {}
+    for name, *cells in body:
+        if len(cells) != len(outcomes):
+            raise StakesError(f"expected {len(outcomes)} cells for action {name!r}, but got {len(cells)}")
+        points = [
+            (outcome, _number(cell, f"the cost of {name!r} at {outcome:g}"))
+            for outcome, cell in zip(outcomes, cells, strict=True)
+            if cell.strip()
+        ]
+        if not points:
+            raise StakesError(f"expected at least one cost for action {name!r}, but its row is empty")
+        curves[name] = points
+    return match["unit"] or "", curves
 
 
 def write_template(path: Path, outcomes: Sequence[str], decisions: Sequence[str], unit: str = "") -> None:
@@ -101,3 +142,10 @@ def _cell(text: str, decision: str, outcome: str) -> float | str:
     """A number, or the text of a formula with columns."""
     formula = parse_cell(text, decision, outcome)
     return formula.text if formula.columns else formula.constant
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise StakesError(f"expected {what} as a number, but got {text!r}") from None

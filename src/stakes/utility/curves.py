@@ -57,6 +57,15 @@ class CurveUtility(MenuUtility):
         parts = torch.cat([torch.ones_like(beyond[..., :1]), beyond, excess], -1)  # (..., 1 + 2 U)
         return parts @ self._parts.to(beyond).T
 
+    def at_points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(P,) all outcomes at which a curve jumps or bends, those of jumps twice, and (D, P) the costs there."""
+        knots = np.unique(np.concatenate([points[:, 0] for points in self._points.values()]))
+        jumps = {x for points in self._points.values() for x in points[1:, 0][np.diff(points[:, 0]) == 0]}
+        points = np.array(sorted([*knots, *jumps]))
+        after = np.r_[False, np.diff(points) == 0]  # the second of a pair: what holds beyond the jump
+        beyond = np.where(after, np.nextafter(points, np.inf), points)
+        return points, self.costs(torch.from_numpy(beyond)).numpy().T
+
     @property
     def _all_costs(self) -> NDArray[np.float64]:
         return np.concatenate([points[:, 1] for points in self._points.values()])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stakes.decisions import RULES
-from stakes.evaluation.metrics import bootstrap, bootstrap_ratios, paired_difference
+from stakes.evaluation.metrics import Interval, bootstrap, bootstrap_ratios, paired_difference
 from stakes.paper.figures import figure
 from stakes.paper.roads.data import CLASSES
 from stakes.paper.roads.experiment import RIGHT
@@ -77,8 +77,7 @@ def _table_2(result: Result) -> str:
                 interval(bootstrap(utilities, seed=0), digits=3),
             ]
             if "standard" in models:
-                standard = _by_image(result, "image_utilities", method="standard", rule=rule)
-                gaps.append(interval(paired_difference(utilities, standard, seed=0), digits=4, sign=True))
+                gaps.append(interval(gain_over_images(result, model, "standard", rule=rule), digits=4, sign=True))
         paper = [number for rule in RULES for number in PUBLISHED_TABLE_2[model, rule]]
         rows += [[model, *cells], [f"*the paper's {model}*", *map(str, paper)]]
         gains += [[model, *gaps]] if gaps and model != "standard" else []
@@ -97,6 +96,12 @@ def _table_2(result: Result) -> str:
     if gains:
         parts.append(markdown_table(["utility gained on standard", *RULES], gains))
     return "\n\n".join(parts)
+
+
+def gain_over_images(result: Result, ours: str, theirs: str, **where: Any) -> Interval:
+    """The utility that one model gains on another, with an interval over images and seeds."""
+    first, second = (_by_image(result, "image_utilities", method=name, **where) for name in (ours, theirs))
+    return paired_difference(first, second, seed=0)
 
 
 def _table_3(result: Result) -> str:

@@ -38,20 +38,20 @@ const Dom = (() => {
   const share = (part, of) => `${of ? ((100 * part) / of).toFixed(1) : "0.0"} %`;
   const are = (count) => (count === 1 ? "is" : "are");
 
-  // A line over the columns of pixels, with its axes and a mark at one place. `value` is asked at each column.
-  function chart(box, { from, to, value, most, mark, xLabel, yLabel, description, sign = 1 }) {
+  // A line over the columns of pixels, with its axes and a mark at one place, and `other`, a dashed one, if there is
+  // one. Both are asked for their values at each column.
+  function chart(box, { from, to, value, other, most, mark, xLabel, yLabel, description, sign = 1 }) {
     const width = Math.max(260, box.clientWidth);
     const [height, right, above, below] = [174, 14, 26, 24];
     const sampled = (count) => Array.from({ length: count + 1 }, (_, place) => from + (place / count) * (to - from));
-    const rough = sampled(width).map(value);
+    const rough = sampled(width).flatMap((at) => (other ? [value(at), other(at)] : [value(at)]));
     const bottom = Math.min(0, ...rough);
     const top = most ?? (Math.max(...rough, bottom) || 1);
     const left = Math.max(64, 14 + 7 * Math.max(number(bottom).length, number(top).length));
     const places = sampled(Math.round(width - left - right));
-    const values = places.map(value);
     const x = (at) => left + ((at - from) / (to - from || 1)) * (width - left - right);
     const y = (amount) => height - below - ((amount - bottom) / (top - bottom || 1)) * (height - above - below);
-    const path = "M" + places.map((at, place) => `${x(at).toFixed(1)} ${y(values[place]).toFixed(1)}`).join("L");
+    const path = (values) => "M" + places.map((at) => `${x(at).toFixed(1)} ${y(values(at)).toFixed(1)}`).join("L");
     const axis = [
       drawn("line", { x1: left, x2: width - right, y1: y(bottom), y2: y(bottom), class: "axis" }),
       drawn("line", { x1: left, x2: width - right, y1: y(top), y2: y(top), class: "grid" }),
@@ -66,9 +66,24 @@ const Dom = (() => {
       drawn("circle", { cx: x(mark), cy: y(value(mark)), r: 5, class: "mark" }),
     ];
     const shown = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": description });
-    shown.append(...axis, drawn("path", { d: path, class: "line" }), ...marked);
+    shown.append(...axis, ...(other ? [drawn("path", { d: path(other), class: "line other" })] : []), drawn("path", { d: path(value), class: "line" }), ...marked);
     box.replaceChildren(shown, element("p", { class: "axis-label", "aria-hidden": "true" }, xLabel));
   }
 
-  return { byId, element, number, withUnit, share, are, chart };
+  // Numbers that came in base64.
+  function unpack(text, Kind) {
+    const bytes = Uint8Array.from(atob(text), (mark) => mark.charCodeAt(0));
+    return new Kind(bytes.buffer);
+  }
+
+  // What the page says elsewhere is of the original costs (or utilities), and says so once these have been edited.
+  function sayOriginal(edited, nouns, now) {
+    document.querySelectorAll(".original").forEach((note, place) => {
+      note.hidden = !edited;
+      note.textContent = `${nouns[0].toUpperCase()}${nouns.slice(1)} have been edited in the explorer. ` +
+        `This is of the original ones${place ? "." : `; ${now}`}`;
+    });
+  }
+
+  return { byId, element, number, withUnit, share, are, chart, unpack, sayOriginal };
 })();

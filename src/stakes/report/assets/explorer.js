@@ -2,13 +2,8 @@
 "use strict";
 
 const Explorer = (() => {
-  const { byId, element, number, withUnit, are } = Dom;
+  const { byId, element, number, withUnit, are, unpack } = Dom;
   const FLIPS_SHOWN = 25;
-
-  function unpack(text, Kind) {
-    const bytes = Uint8Array.from(atob(text), (mark) => mark.charCodeAt(0));
-    return new Kind(bytes.buffer);
-  }
 
   function start(data) {
     const probs = unpack(data.probs, Float32Array);
@@ -65,19 +60,9 @@ const Explorer = (() => {
           `${isCost ? "cost" : "been worth"} ${amount(kept)}.`
         : `All ${number(cases)} cases are decided as before. At these ${nouns} that is ${amount(total)}.`;
       byId("outcome").textContent = edited ? change : `These are the original ${nouns}. Change one to see what follows.`;
-      sayOriginal(edited, total / cases);
+      const now = `at the edited ones the decisions of this model ${isCost ? "cost" : "are worth"} ${amount(total / cases)} each.`;
+      Dom.sayOriginal(edited, nouns, now);
       byId("reset").disabled = !edited && !document.querySelector("#costs [aria-invalid]");
-    }
-
-    // What the page says elsewhere is of the original table, and says so once that has been edited.
-    function sayOriginal(edited, each) {
-      const notes = document.querySelectorAll(".original");
-      const now = `at the edited ones the decisions of this model ${isCost ? "cost" : "are worth"} ${amount(each)} each.`;
-      notes.forEach((note, place) => {
-        note.hidden = !edited;
-        note.textContent = `${nouns[0].toUpperCase()}${nouns.slice(1)} have been edited in the explorer. ` +
-          `This is of the original ones${place ? "." : `; ${now}`}`;
-      });
     }
 
     // The table as the user states it.

@@ -5,34 +5,22 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from stakes import seeds
 from stakes._io.parallel import one_thread
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError, listing
-from stakes.features import Features
-from stakes.outcomes import Predictive, Predictor
-from stakes.predictors import SampledPosterior
-from stakes.tables.mix import train_mix
-from stakes.tables.models import require_compared
-from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Noise, Problem, Recipe
-from stakes.tables.split import Fold, folds, forward_folds
+from stakes.sklearn.base import DecisionEstimator
+from stakes.tables.classes import Classes
+from stakes.tables.problem import PATIENCE, Noise, Recipe
 from stakes.tables.values import as_text, encode_labels
 from stakes.training.config import Training
-from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility, Utility
 
-FOLLOWS_WEIGHTS = ("dropout", "ensemble", "mean_field", "batch_ensemble")  # draws of a user's family may not
-FEWEST_ROWS = 40  # with fewer, all are trained on, and the last epoch is kept
 
-
-class DecisionClassifier(ClassifierMixin, BaseEstimator):
+class DecisionClassifier(ClassifierMixin, DecisionEstimator):
     """A classifier that predicts the decision with the highest expected utility.
 
     >>> costs = {"treat": {"ill": 0, "well": 4}, "wait": {"ill": 9, "well": 0}}
@@ -64,6 +52,8 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
     details_ : what training came to, such as the weights of a blend.
     """
 
+    kind = Classes()
+
     def __init__(
         self,
         utility: TableUtility | None = None,
@@ -84,20 +74,22 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
     ) -> None:
         self.utility = utility
-        self.model = model
-        self.folds = folds
-        self.network = network
-        self.posterior = posterior
-        self.tabm = tabm
-        self.hidden = hidden
-        self.dropout = dropout
         self.label_noise = label_noise
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.samples = samples
-        self.random_state = random_state
+        super().__init__(
+            model=model,
+            folds=folds,
+            network=network,
+            posterior=posterior,
+            tabm=tabm,
+            hidden=hidden,
+            dropout=dropout,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            patience=patience,
+            samples=samples,
+            random_state=random_state,
+        )
 
     def fit(
         self,
@@ -115,32 +107,22 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) numbers:
         each fold trains on earlier rows than it holds out.
         """
-        require_compared(self.model)
+        self.kind.catalogue.require(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        check_consistent_length(X, groups)
-        weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        used = weights > 0
+        weights = self._weights(X, sample_weight, groups)
         self.classes_ = np.unique(y)
-        if len(np.unique(y[used])) < 2:
+        if len(np.unique(y[weights > 0])) < 2:
             raise StakesError("expected at least 2 classes with a weight above 0, but got 1 class: nothing to decide")
         if self.utility is not None and (self.utility.per_example or self.utility.values.ndim != 2):
             raise StakesError("expected one utility table for all rows, but got one per example: pass costs= to fit")
         names = as_text(pd.Series(self.classes_)).tolist()
         self.utility_ = self.utility or (costs if isinstance(costs, TableUtility) else Utility.diagonal(names))
         self._columns = encode_labels(pd.Series(self.classes_), self.utility_.outcomes, name="y")
-        self._scaler = StandardScaler().fit(X[used])
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        labels = self._columns[np.searchsorted(self.classes_, y[used])]
         self._costs_by_row = costs is not None
-        utility = self._utility_of(costs, len(X)).rows(used)
-        even = bool(np.ptp(weights[used]) == 0)
-        scaled = None if even else torch.from_numpy(weights[used] / weights[used].mean()).float()
-        examples = TensorExamples(self._tensor(X[used]).float(), torch.from_numpy(labels), scaled)
-        own_groups, own_times = (None if each is None else column_or_1d(each)[used] for each in (groups, times))
-        problem = Problem(examples, self._folds(labels, own_groups, own_times), utility, Features(X.shape[1]))
-        with one_thread():
-            self.predictor_, self.details_ = train_mix(self.model, problem, self._recipe(), self._seed, _in_double)
+        labels = self._columns[np.searchsorted(self.classes_, y)]
+        utility = self._utility_of(costs, len(X))
+        self._train(X, labels, weights, utility, groups, times, noise=self.label_noise)
         return self
 
     def decide(self, X: Any, costs: Any = None) -> Decisions:
@@ -179,10 +161,6 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
         utility = self._utility_of(costs, len(choice))
         return float(np.average(utility.realised(choice, labels), weights=sample_weight))
 
-    def _predictive(self, X: Any) -> Predictive:
-        check_is_fitted(self)
-        return self.predictor_(self._tensor(validate_data(self, X, dtype=np.float64, reset=False)))
-
     def _utility_of(self, costs: Any, rows: int) -> TableUtility:
         """The one utility of all rows, or what the costs of each row are worth."""
         if costs is None:
@@ -201,44 +179,3 @@ class DecisionClassifier(ClassifierMixin, BaseEstimator):
             )
         tables.require_examples(rows)
         return tables
-
-    def _recipe(self) -> Recipe:
-        rate = LEARNING_RATES[self.network] if self.learning_rate is None else self.learning_rate
-        training = Training(self.epochs, self.batch_size, rate, patience=self.patience, select="nll")
-        posterior = FAMILIES[self.network] if self.posterior is None else self.posterior
-        return Recipe(
-            network=self.network,
-            tabm=self.tabm or {},
-            hidden=tuple(self.hidden),
-            dropout=self.dropout,
-            posterior={"family": posterior} if isinstance(posterior, str) else posterior,
-            training=training,
-            samples=self.samples,
-            noise=self.label_noise,
-        )
-
-    def _tensor(self, X: Any) -> torch.Tensor:
-        return torch.from_numpy(self._scaler.transform(X))
-
-    def _folds(
-        self,
-        labels: np.ndarray[Any, Any],
-        groups: np.ndarray[Any, Any] | None,
-        times: np.ndarray[Any, Any] | None,
-    ) -> tuple[Fold, ...]:
-        """As many as there are groups of rows for; of few rows, one that holds none out."""
-        if groups is not None and times is not None:
-            raise StakesError("expected groups= or times=, but got both: a group may go on after the time of a fold")
-        rows = np.arange(len(labels))
-        if len(labels) < FEWEST_ROWS:
-            return (Fold(rows, rows[:0]),)
-        if times is not None:
-            return forward_folds(times.astype(np.float64), self.folds)
-        return folds(labels, rows if groups is None else groups, self.folds, seeds.derive(self._seed, "folds"))
-
-
-def _in_double(predictor: Predictor) -> Predictor:
-    """In double precision, where that can be had: then a row's prediction does not depend on the rows beside it."""
-    if isinstance(predictor, SampledPosterior) and predictor.posterior.spec()["family"] in FOLLOWS_WEIGHTS:
-        return predictor.double()
-    return predictor

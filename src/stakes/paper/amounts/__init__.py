@@ -1,0 +1,1 @@
+"""Beyond the paper's tables: outcomes that are numbers."""

@@ -1,0 +1,1 @@
+"""Tables whose outcome is a number: how much to order, when to service, what to quote."""

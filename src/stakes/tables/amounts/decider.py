@@ -1,0 +1,134 @@
+"""Decisions about outcomes that are numbers, for data frames: how much, at what expected cost, and an interval."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from stakes.decisions import SETTLE, Decisions
+from stakes.errors import StakesError
+from stakes.outcomes import Outcomes
+from stakes.saved_model import SavedModel
+from stakes.tables.decider import DIGITS, PIECE_ROWS, Decider, OnUnusual, as_texts, model_folder
+from stakes.tables.profile import View
+from stakes.tables.values import utility_of_rows
+from stakes.tables.why import Measure, top_columns
+from stakes.utility import CurveUtility, NumberUtility, PricedNewsvendor, Utility
+
+WITHIN = 0.9  # of the outcomes lie between low and high, as the model sees it
+
+
+class AmountDecider(Decider):
+    """Decisions for data frames: see `Decider`. A row has the columns
+
+    - decision, a number or the name of an action, and expected_cost: what it is expected to cost;
+    - low and high: the outcome lies between them with a probability of 90 %;
+    - where decisions are actions, cost_ACTION for every one;
+    - unusual: what is unlike the rows that the model was trained on, in words; empty where nothing is;
+    - why_1 to why_N, with ``why=N``: the columns that moved the decision most, ``weekday +4.2``: so much it adds to the
+      decision, against training rows; where decisions are actions, to how much more the next best would cost.
+
+    Where a model has lags, rows have their time, and the target of rows that are past is used where it is there.
+    """
+
+    utility: Utility  # type: ignore[assignment]  # of numbers
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settle: float = SETTLE,
+        *,
+        costs: str | os.PathLike[str] | None = None,
+        on_unusual: OnUnusual = "note",
+        refer: str | None = None,
+        why: int = 0,
+    ) -> None:
+        model = SavedModel.load(model_folder(path))
+        if model.encoder is None or not isinstance(model.utility, NumberUtility | PricedNewsvendor):
+            raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
+        self.utility = model.utility if costs is None else _other_curves(Path(costs))
+        if on_unusual == "refer" and not self.utility.decisions:
+            raise StakesError("--on-unusual refer: decisions are numbers, of which none stands for asking somebody")
+        self._prepare(model, model.encoder, settle, on_unusual, refer, why)
+
+    @property
+    def columns(self) -> list[str]:
+        actions = [f"cost_{name}" for name in self.utility.decisions]
+        whys = [f"why_{number}" for number in range(1, self.why + 1)]
+        return ["decision", "expected_cost", "low", "high", *actions, "unusual", *whys]
+
+    def decide(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, View | None]:
+        lags = self.model.lags
+        if lags is not None and not set(lags.names) <= set(frame.columns):
+            frame = lags.add(frame)
+        frame, x, view, unusual, referred = self._looked_at(frame)
+        utility, count = utility_of_rows(self.utility, frame), len(self.utility.decisions)
+        numbers = np.empty((len(x), 4 + count))  # the decision, what it costs, low, high, what each action costs
+        why = np.full((len(x), self.why), "", dtype=object)
+        for first in range(0, len(x), PIECE_ROWS):
+            rows = slice(first, first + PIECE_ROWS)
+            own = utility.rows(rows)
+            took = self.model.decide(x[rows], utility=own)
+            choice = took.choice.double()
+            if self.refer is not None:
+                choice = torch.where(torch.from_numpy(referred[rows]), self.refer, choice)
+            numbers[rows, 0] = choice.numpy()
+            numbers[rows, 2], numbers[rows, 3] = (each.numpy() for each in took.interval(WITHIN))
+            numbers[rows, 4:] = own.cost_of(took.utilities.numpy())[:, :count]
+            expected = own.expected_of(took.outcomes, choice.long() if count else choice)
+            numbers[rows, 1] = own.cost_of(expected.numpy())
+            if self._explainer is not None:
+                why[rows] = self._why(x[rows], took, own)
+        why[referred] = ""
+        return self._as_frame(frame.index, numbers, unusual, why), view
+
+    def _why(self, x: Tensor, took: Decisions, utility: Utility) -> Any:
+        """(n, why) the columns that moved each decision most."""
+        assert self._explainer is not None
+        measures: list[Measure] = []
+        for row in range(len(x)):
+            own = utility.rows(slice(row, row + 1))
+            if self.utility.decisions:
+                measures.append(partial(_lead, own, int(took.choice[row]), int(took.runner_up[row])))
+            else:
+                measures.append(partial(_decision, own))
+        values = self._explainer.values_of(x, measures)
+        return top_columns(self._explainer.names, values, torch.from_numpy(np.abs(values)), self.why)
+
+    def _as_frame(self, index: "pd.Index[Any]", numbers: Any, unusual: Any, why: Any) -> pd.DataFrame:
+        actions = self.utility.decisions
+        rounded = numbers.copy()
+        for column in range(int(bool(actions)), numbers.shape[1]):
+            largest = np.abs(numbers[:, column]).max(initial=0) or 1.0
+            rounded[:, column] = numbers[:, column].round(max(0, DIGITS - int(np.floor(np.log10(largest))))) + 0.0
+        decision = np.array(actions, dtype=object)[numbers[:, 0].astype(int)] if actions else rounded[:, 0]
+        values = [decision, *rounded[:, 1:].T, *map(as_texts, (unusual, *why.T))]
+        return pd.DataFrame(dict(zip(self.columns, values, strict=True)), index=index)
+
+
+def _decision(utility: Utility, said: Outcomes) -> Tensor:
+    """(n,) what is decided, at the costs of one row."""
+    return _for_all(utility, len(said.weights)).best_choice(said).double()
+
+
+def _lead(utility: Utility, choice: int, rival: int, said: Outcomes) -> Tensor:
+    """(n,) how much more the next best action is expected to cost, at the costs of one row."""
+    expected = utility.expected(said)
+    return expected[..., choice] - expected[..., rival]
+
+
+def _for_all(utility: Utility, count: int) -> Utility:
+    """The costs of one row, for as many rows."""
+    return utility.rows(torch.zeros(count, dtype=torch.long))
+
+
+def _other_curves(path: Path) -> Utility:
+    utility = Utility.from_csv(path)
+    if not isinstance(utility, CurveUtility):
+        raise StakesError(f"{path}: expected cost curves of a number, which the model is about, but got a table")
+    return utility

@@ -1,0 +1,196 @@
+"""Earlier amounts as features: what was sold a day, or a week, before; and the weekday and the month.
+
+Times are counted in steps: days of daily rows, months of monthly ones. An amount of the row's own time, or of a later
+one, is never looked at.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
+
+from stakes.errors import StakesError
+from stakes.tables.values import as_text, numbers, row_number
+
+MONTHS = "months"  # in place of a number of seconds
+_NEAR = 1e-6  # of a step: times are whole steps but for rounding
+_DAY = 86_400.0
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Which earlier amounts become features, and the last ones of each series, which new rows look back at."""
+
+    target: str
+    time: str
+    lags: tuple[int, ...]
+    series: str | None = None
+    dates: bool = True  # whether times are dates, and not numbers
+    step: float | str = _DAY  # in seconds, or in the unit of the numbers; or MONTHS
+    start: float = 0.0  # a time from which steps are counted
+    tail: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by series and step: the last amounts
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, target: str, time: str, lags: Sequence[int], series: str | None = None) -> "Lags":
+        """For the rows to learn from; a gap in time is an error."""
+        dates = not is_numeric_dtype(frame[time])
+        times, groups = times_of(frame[time]), _groups(frame, series)
+        monthly = dates and _same_day(times)
+        distinct = np.unique(times)
+        if len(distinct) < 2:
+            raise StakesError(f"column {time!r}: expected rows of several times for --lags, but all have one")
+        apart = [np.diff(np.unique(times[groups == group])) for group in np.unique(groups)]
+        step: float | str = MONTHS if monthly else float(min(gaps.min() for gaps in apart if len(gaps)))
+        known = cls(target, time, tuple(lags), series, dates, step, float(distinct[0]))
+        steps = known._steps(frame)
+        known._refuse_gaps(frame, steps, groups)
+        amounts = numbers(frame[target])
+        tail: dict[str, dict[str, float]] = {}
+        for group in np.unique(groups):
+            rows = np.flatnonzero(groups == group)
+            last = rows[np.argsort(steps[rows])][-max(lags) :]
+            tail[group] = {str(steps[row]): float(amounts[row]) for row in last}
+        return cls(target, time, tuple(lags), series, dates, step, float(distinct[0]), tail)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that it makes."""
+        calendar = ("weekday", "month") if self.dates else ()
+        return (*(f"{self.target} {lag} before" for lag in self.lags), *(f"{self.time} {part}" for part in calendar))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that every table must have."""
+        return (self.time,) if self.series is None else (self.time, self.series)
+
+    def add(self, frame: pd.DataFrame, *, first: bool = False) -> pd.DataFrame:
+        """The table with the features of its rows, from the last amounts that are known, and those in the table.
+
+        Of the rows to learn from, the ``first`` have nothing to look back at; of others, that is an error.
+        """
+        absent = [name for name in self.needed if name not in frame.columns]
+        if absent:
+            raise StakesError(f"expected the column {absent[0]!r}, by which earlier amounts are found; add it")
+        steps, groups = self._steps(frame), _groups(frame, self.series)
+        known = {(group, int(step)): value for group, own in self.tail.items() for step, value in own.items()}
+        if self.target in frame.columns:
+            amounts = numbers(frame[self.target])
+            given = np.isfinite(amounts)
+            known |= dict(zip(zip(groups[given], steps[given].tolist(), strict=True), amounts[given], strict=True))
+        columns: dict[str, Any] = {}
+        for lag, name in zip(self.lags, self.names, strict=False):
+            keys = zip(groups, (steps - lag).tolist(), strict=True)
+            columns[name] = np.array([known.get(key, np.nan) for key in keys], dtype=np.float64)
+            if not first:
+                self._refuse_unknown(frame, columns[name], lag)
+        if self.dates:
+            dates = pd.to_datetime(pd.Series(times_of(frame[self.time]), index=frame.index), unit="s")
+            columns[f"{self.time} weekday"] = dates.dt.day_name().str[:3]
+            columns[f"{self.time} month"] = dates.dt.month_name().str[:3]
+        return frame.assign(**columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, for ``from_dict``."""
+        return asdict(self) | {"lags": list(self.lags)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Lags":
+        """Checked, for a saved model may have been edited by hand."""
+        fields = dict(content) if isinstance(content, Mapping) else {}
+        try:
+            known = cls(**fields | {"lags": tuple(fields["lags"])})
+            texts = all(isinstance(each, str) for each in (known.target, known.time, known.series or ""))
+            step = known.step == MONTHS or (isinstance(known.step, float | int) and known.step > 0)
+            whole = known.lags and all(type(lag) is int and lag >= 1 for lag in known.lags)
+            tail = {name: {str(int(s)): float(v) for s, v in own.items()} for name, own in known.tail.items()}
+            if texts and step and whole and tail == known.tail and isinstance(known.start, float | int):
+                return known
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        raise StakesError("expected lags with their last amounts; the saved model is damaged")
+
+    def _steps(self, frame: pd.DataFrame) -> NDArray[np.int64]:
+        """(N,) of each row: how many steps after the start."""
+        times = times_of(frame[self.time])
+        if self.step == MONTHS:
+            months = times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+            return np.asarray(months - np.datetime64(int(self.start), "s").astype("datetime64[M]").astype(np.int64))
+        counted = (times - self.start) / float(self.step)
+        steps = np.rint(counted)
+        off = np.abs(counted - steps) > _NEAR
+        if off.any():
+            row = int(np.argmax(off))
+            raise StakesError(
+                f"column {self.time!r}: expected times that are equally far apart for --lags, but that of row "
+                f"{row_number(frame.index, row)}, {frame[self.time].iloc[row]}, is not; correct it, or leave out --lags"
+            )
+        return steps.astype(np.int64)
+
+    def _refuse_gaps(self, frame: pd.DataFrame, steps: NDArray[np.int64], groups: NDArray[np.object_]) -> None:
+        for group in np.unique(groups):
+            rows = np.flatnonzero(groups == group)
+            rows = rows[np.argsort(steps[rows], kind="stable")]
+            apart = np.diff(steps[rows])
+            where = "" if self.series is None else f" of {self.series} {group!r}"
+            times = frame[self.time].iloc[rows].astype(str).tolist()
+            if (apart == 0).any():
+                place = int(np.argmax(apart == 0))
+                hint = "" if self.series else "; name the column that tells them apart with --series"
+                raise StakesError(
+                    f"column {self.time!r}: expected each time once{where} for --lags, but {times[place]} stands twice "
+                    f"(again in row {row_number(frame.index, int(rows[place + 1]))}){hint or '; drop one of the rows'}"
+                )
+            if (apart > 1).any():
+                place = int(np.argmax(apart > 1))
+                raise StakesError(
+                    f"column {self.time!r}: expected a row{where} for every time for --lags, but {times[place]} is "
+                    f"followed by {times[place + 1]} (row {row_number(frame.index, int(rows[place + 1]))}); add the "
+                    "rows that are missing, or leave out --lags"
+                )
+
+    def _refuse_unknown(self, frame: pd.DataFrame, values: FloatArray, lag: int) -> None:
+        bad = np.isnan(values)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise StakesError(
+                f"row {row_number(frame.index, row)} ({self.time} {frame[self.time].iloc[row]}): expected the "
+                f"{self.target} of {lag} before, but it is not known; add the rows since the training data with their "
+                f"{self.target}, or decide later, or fit with larger --lags"
+            )
+
+
+def times_of(series: "pd.Series[Any]") -> FloatArray:
+    """Dates, texts that are dates, or numbers, as numbers that grow with time."""
+    if is_numeric_dtype(series.dtype):
+        values = numbers(series)
+    else:
+        parsed = pd.to_datetime(series, errors="coerce", format="mixed", utc=True)
+        values = np.asarray((parsed - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)
+    if np.isnan(values).any():
+        row = int(np.argmax(np.isnan(values)))
+        text = "none" if pd.isna(series.iloc[row]) else repr(str(series.iloc[row]))
+        raise StakesError(
+            f"column {series.name!r}: expected a date or a number in every row to order them by, but row {row + 1} has "
+            f"{text}; correct it, or drop the row"
+        )
+    return values
+
+
+def _groups(frame: pd.DataFrame, series: str | None) -> NDArray[np.object_]:
+    """(N,) the series of each row."""
+    if series is None:
+        return np.full(len(frame), "", dtype=object)
+    return as_text(frame[series]).fillna("").to_numpy(dtype=object)
+
+
+def _same_day(times: FloatArray) -> bool:
+    """Whether all are of one day of the month, of several months: then steps are months."""
+    days = times.astype("datetime64[s]").astype("datetime64[D]")
+    of_month = (days - days.astype("datetime64[M]")).astype(np.int64)
+    return bool((of_month == of_month[0]).all() and (times % _DAY == 0).all())

@@ -1,0 +1,160 @@
+"""Earlier amounts as features: by time, within series, never from the future."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from stakes import Decider, SavedModel
+from stakes.errors import StakesError
+from stakes.tables.amounts.lags import Lags
+from stakes.tables.amounts.run import AmountRun
+
+
+def days(count: int, start: str = "2014-01-01", **columns: Any) -> pd.DataFrame:
+    dates = pd.date_range(start, periods=count).strftime("%Y-%m-%d")
+    return pd.DataFrame({"date": dates, "sold": np.arange(count, dtype=float) ** 2, **columns})
+
+
+def test_amounts_of_so_many_times_before() -> None:
+    frame = days(10)
+    lags = Lags.fit(frame, "sold", "date", (1, 7))
+    added = lags.add(frame, first=True)
+    assert added["sold 1 before"].tolist()[1:] == frame["sold"].tolist()[:-1]
+    assert added["sold 7 before"].tolist()[7:] == frame["sold"].tolist()[:3]
+    assert added["sold 1 before"].isna().sum() == 1
+    assert added["sold 7 before"].isna().sum() == 7
+    assert added["date weekday"].tolist()[:3] == ["Wed", "Thu", "Fri"]
+    assert set(added["date month"]) == {"Jan"}
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    frame = days(30)
+    shuffled = frame.sample(frac=1, random_state=0)
+    lags = Lags.fit(shuffled, "sold", "date", (2,))
+    assert lags == Lags.fit(frame, "sold", "date", (2,))
+    pd.testing.assert_frame_equal(lags.add(shuffled, first=True).sort_index(), lags.add(frame, first=True))
+
+
+def test_no_feature_depends_on_its_own_time_or_a_later_one() -> None:
+    frame, generator = days(40), np.random.default_rng(0)
+    lags = Lags.fit(frame, "sold", "date", (1, 3))
+    before = lags.add(frame, first=True)
+    for day in range(40):
+        changed = frame.copy()
+        changed.loc[day:, "sold"] = generator.normal(size=40 - day)
+        after = Lags.fit(changed, "sold", "date", (1, 3)).add(changed, first=True)
+        pd.testing.assert_frame_equal(after[list(lags.names)][: day + 1], before[list(lags.names)][: day + 1])
+
+
+def test_each_series_has_its_own() -> None:
+    first, second = days(5, shop="a"), days(5, shop="b")
+    second["sold"] += 1000
+    frame = pd.concat([first, second], ignore_index=True)
+    lags = Lags.fit(frame, "sold", "date", (1,), "shop")
+    added = lags.add(frame, first=True)["sold 1 before"].tolist()
+    assert added[1:5] == [0, 1, 4, 9]
+    assert added[6:] == [1000, 1001, 1004, 1009]
+    new = pd.DataFrame({"date": ["2014-01-06"] * 2, "shop": ["b", "a"]})
+    assert lags.add(new)["sold 1 before"].tolist() == [1016, 16]
+
+
+def test_new_rows_look_back_at_the_last_known_ones() -> None:
+    lags = Lags.from_dict(Lags.fit(days(20), "sold", "date", (1, 3)).to_dict())
+    tomorrow = lags.add(days(1, "2014-01-21")[["date"]])
+    assert tomorrow[["sold 1 before", "sold 3 before"]].to_numpy().tolist() == [[361, 289]]
+    # With what was sold since then in the file, as far as it goes.
+    since = days(3, "2014-01-21").assign(sold=[7.0, 8.0, np.nan])
+    assert lags.add(since)["sold 1 before"].tolist() == [361, 7, 8]
+    with pytest.raises(StakesError, match=r"row 2 \(date 2014-01-22\): expected the sold of 1 before, but it is not"):
+        lags.add(days(2, "2014-01-21")[["date"]])
+    with pytest.raises(StakesError, match="expected the column 'date'"):
+        lags.add(pd.DataFrame({"rain": [1]}))
+
+
+def test_gaps_and_repeats_in_time_are_refused() -> None:
+    frame = days(10)
+    with pytest.raises(StakesError, match=r"2014-01-04 is followed by 2014-01-06 \(row 6\); add the rows"):
+        Lags.fit(frame.drop(index=4), "sold", "date", (1,))
+    twice = pd.concat([frame, frame.iloc[[3]]], ignore_index=True)
+    with pytest.raises(StakesError, match=r"2014-01-04 stands twice \(again in row 11\); name the column"):
+        Lags.fit(twice, "sold", "date", (1,))
+    odd = frame.assign(date=[*frame["date"][:9], "2014-01-10 07:00"])
+    with pytest.raises(StakesError, match="equally far apart"):
+        Lags.fit(odd, "sold", "date", (1,))
+    with pytest.raises(StakesError, match="expected rows of several times"):
+        Lags.fit(frame.iloc[:1], "sold", "date", (1,))
+
+
+def test_months_weeks_and_numbers_are_steps() -> None:
+    months = pd.DataFrame({"date": pd.date_range("2014-01-01", periods=14, freq="MS").astype(str), "sold": range(14)})
+    assert Lags.fit(months, "sold", "date", (12,)).add(months, first=True)["sold 12 before"].tolist()[12:] == [0, 1]
+    weeks = pd.DataFrame({"date": pd.date_range("2014-01-06", periods=5, freq="7D").astype(str), "sold": range(5)})
+    assert Lags.fit(weeks, "sold", "date", (1,)).add(weeks, first=True)["sold 1 before"].tolist()[1:] == [0, 1, 2, 3]
+    hours = pd.DataFrame({"hour": range(100, 106), "sold": range(6)})
+    lags = Lags.fit(hours, "sold", "hour", (2,))
+    assert lags.names == ("sold 2 before",)
+    assert lags.add(hours, first=True)["sold 2 before"].tolist()[2:] == [0, 1, 2, 3]
+
+
+def test_damaged_lags_are_refused() -> None:
+    good = Lags.fit(days(9), "sold", "date", (1,)).to_dict()
+    for change in ({"lags": [0]}, {"step": -1}, {"tail": {"": {"x": 1}}}, {"time": 3}, {"other": 1}):
+        with pytest.raises(StakesError, match="damaged"):
+            Lags.from_dict(good | change)
+    with pytest.raises(StakesError, match="damaged"):
+        Lags.from_dict([])  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sales that are about those of the day before."""
+    generator = np.random.default_rng(0)
+    sold = 100 + np.cumsum(generator.normal(size=220)).round(1)
+    path = tmp_path_factory.mktemp("walk") / "walk.csv"
+    days(220, rain=generator.normal(size=220).round(2)).assign(sold=sold).to_csv(path, index=False)
+    return path
+
+
+def test_lags_on_the_command_line(stakes: Callable[..., Any], walk: Path, tmp_path: Path) -> None:
+    base = ("fit", walk, "--target", "sold", "--under", 3, "--over", 1, "--time", "date", "--folds", 2)
+    models = ("--models", "linear", "--workers", 1)
+    costs = {}
+    for name, options in (("plain", ()), ("lags", ("--lags", "1,7"))):
+        said = stakes(*base, *models, *options, "--out", tmp_path / name)
+        assert said.code == 0, said.err
+        costs[name] = AmountRun.load(tmp_path / name).comparison.row("linear").cost.mean
+    assert costs["lags"] < 0.5 * costs["plain"]
+    saved = SavedModel.load(tmp_path / "lags" / "model")
+    assert {"sold 1 before", "sold 7 before", "date weekday"} <= set(saved.encoder.names)
+    # The model knows the last amounts of the file, though the last fifth of its rows was tested on.
+    table = pd.read_csv(walk)
+    tomorrow = pd.DataFrame({"date": ["2014-08-09"], "rain": [0.0]})
+    decided = Decider(tmp_path / "lags")(tomorrow)
+    assert abs(decided["decision"].iloc[0] - table["sold"].iloc[-1]) < 4
+    tomorrow.to_csv(tmp_path / "new.csv", index=False)
+    said = stakes("decide", tmp_path / "lags", tmp_path / "new.csv", "--out", tmp_path / "d.csv", "--id", "date")
+    assert said.code == 0, said.err
+    assert pd.read_csv(tmp_path / "d.csv")["decision"].iloc[0] == pytest.approx(decided["decision"].iloc[0])
+    later = pd.DataFrame({"date": ["2014-08-10"], "rain": [0.0]})
+    later.to_csv(tmp_path / "later.csv", index=False)
+    said = stakes("decide", tmp_path / "lags", tmp_path / "later.csv", "--out", tmp_path / "e.csv")
+    assert said.code == 1
+    assert "expected the sold of 1 before, but it is not known" in said.err
+    outcome = tomorrow.assign(sold=table["sold"].iloc[-1])
+    outcome.to_csv(tmp_path / "outcome.csv", index=False)
+    said = stakes("evaluate", tmp_path / "lags", tmp_path / "outcome.csv")
+    assert said.code == 0, said.err
+    assert said.out.startswith("1 decisions cost ")
+
+
+def test_a_gap_is_one_line(refused: Callable[..., str], walk: Path, tmp_path: Path) -> None:
+    pd.read_csv(walk).drop(index=50).to_csv(tmp_path / "gap.csv", index=False)
+    message = refused(
+        *("fit", tmp_path / "gap.csv", "--target", "sold", "--under", 3, "--over", 1, "--time", "date"),
+        *("--lags", "1", "--out", tmp_path / "run"),
+    )
+    assert "2014-02-19 is followed by 2014-02-21" in message
