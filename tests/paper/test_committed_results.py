@@ -15,7 +15,7 @@ from stakes.paper.amounts.orders import CHOSEN, PAST, SHARES, WEEKDAY
 from stakes.paper.diagnosis.experiment import Diagnosis
 from stakes.paper.digits.experiment import Digits
 from stakes.paper.digits.report import PUBLISHED
-from stakes.paper.report import tables
+from stakes.paper.report import summary, tables
 from stakes.paper.roads.experiment import Roads
 from stakes.paper.sweep import PAPER_MODELS, Experiment, Result
 
@@ -57,6 +57,14 @@ def test_tables_are_made_from_the_rows_and_figures_are_small(name: str) -> None:
     assert figures
     assert all(figure.stat().st_size < 200_000 for figure in figures)
     assert "/" not in json.dumps(json.loads((folder / "config.json").read_text())), "no path of any machine"
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, "amounts"])
+def test_rules_are_told_in_words(name: str) -> None:
+    result = Result.load(RESULTS / name)
+    told = tables(result) + summary(result)
+    assert "argmax" not in told
+    assert "optimal" not in told
 
 
 def test_what_the_paper_claims_for_digits_holds() -> None:

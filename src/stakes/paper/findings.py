@@ -50,7 +50,7 @@ def _pairs(result: Result) -> tuple[tuple[str, str], ...]:
 
 
 def _found(result: Result, ours: str, theirs: str, settings: list[dict[str, Any]]) -> str:
-    gains = [_gain(result, ours, theirs, where) for where in settings]
+    gains = [gain(result, ours, theirs, where) for where in settings]
     against = f"{theirs} training" if theirs == "standard" else theirs
     if len(settings) == 1:
         told = {"more": "is better than", "less": "is worse than", "same": "decides as"}
@@ -73,7 +73,7 @@ def _found(result: Result, ours: str, theirs: str, settings: list[dict[str, Any]
     )
 
 
-def _gain(result: Result, ours: str, theirs: str, where: Mapping[str, Any]) -> Interval:
+def gain(result: Result, ours: str, theirs: str, where: Mapping[str, Any]) -> Interval:
     if result.config["experiment"] == "roads":  # whose tables resample images, too
         return gain_over_images(result, ours, theirs, rule="optimal", **where)
     return result.difference(ours, theirs, rule="optimal", **where)

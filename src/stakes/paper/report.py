@@ -17,11 +17,12 @@ from stakes.paper.amounts.charts import amounts_figures
 from stakes.paper.amounts.report import amounts_tables
 from stakes.paper.diagnosis.report import diagnosis_figures, diagnosis_tables
 from stakes.paper.digits.report import digits_figures, digits_tables
-from stakes.paper.findings import BEYOND_THE_PAPER, CAPTIONS, findings, settings_of
+from stakes.paper.findings import BEYOND_THE_PAPER, CAPTIONS, findings, gain, settings_of
 from stakes.paper.roads.report import road_figures, road_tables
-from stakes.paper.sweep import Result
+from stakes.paper.sweep import RULE_NAMES, Result
 from stakes.report.page import render
 from stakes.report.provenance import settings_text
+from stakes.report.words import interval
 
 _TABLES = {"diagnosis": diagnosis_tables, "digits": digits_tables, "roads": road_tables, "amounts": amounts_tables}
 _FIGURES = {
@@ -52,13 +53,15 @@ def summary(result: Result) -> str:
     settings = settings_of(result)
     axes = list(settings[0])
     models = result.config["methods"]
-    lines = ["  ".join([*(f"{name:>9}" for name in axes), f"{'model':>16}  argmax  optimal  against standard (95 %)"])]
+    headings = [RULE_NAMES[rule] for rule in RULES]
+    lines = ["  ".join([*(f"{name:>9}" for name in axes), f"{'model':>16}", *headings, "against standard (95 %)"])]
     for where in settings:
         for model in models:
-            argmax, optimal = (result.values("utility", method=model, rule=rule, **where).mean() for rule in RULES)
-            cells = [*(f"{value!s:>9}" for value in where.values()), f"{model:>16}", f"{argmax:.4f}", f" {optimal:.4f}"]
+            means = [result.values("utility", method=model, rule=rule, **where).mean() for rule in RULES]
+            cells = [*(f"{value!s:>9}" for value in where.values()), f"{model:>16}"]
+            cells += [f"{mean:{len(heading)}.4f}" for mean, heading in zip(means, headings, strict=True)]
             if model != "standard" and "standard" in models:
-                cells.append(f" {result.gain(model, 'standard', **where)}")
+                cells.append(interval(gain(result, model, "standard", where), digits=4, sign=True))
             lines.append("  ".join(cells))
     return "\n".join(lines)
 

@@ -16,11 +16,13 @@ from stakes.decisions import RULES
 from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
+from stakes.report.amounts import rule_names
 from stakes.report.words import interval
 
 Row = dict[str, Any]
 PAPER_MODELS = ("standard", "weighted", "calibrated")
 ALL_MODELS = (*PAPER_MODELS, "noise", "noise+calibrated")
+RULE_NAMES = rule_names(costs=False)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Result:
         return metrics.paired_difference([ours[s] for s in shared], [theirs[s] for s in shared], seed=0)
 
     def gain(self, model: str, against: str, **wanted: Any) -> str:
-        """The difference in utility with optimal decisions, as text."""
+        """The difference in utility, deciding by highest expected utility, as text."""
         return interval(self.difference(model, against, rule="optimal", **wanted), digits=4, sign=True)
 
 

@@ -11,6 +11,12 @@ _MONEY = (*BEFORE_NUMBER, "€", "GBP", "USD", "EUR", "CHF", "Fr.", "kr", "zł")
 _MOST_DIGITS = 12
 
 
+def rule_names(costs: bool) -> dict[str, str]:
+    """How decisions are taken, in words, by `Rule`."""
+    best = "lowest expected cost" if costs else "highest expected utility"
+    return {"optimal": best, "argmax": "highest probability"}
+
+
 @dataclass(frozen=True)
 class Amounts:
     """How amounts of a utility are shown: as costs or as utilities, whichever the user gave."""
@@ -43,9 +49,7 @@ class Amounts:
 
     @property
     def rule_names(self) -> dict[str, str]:
-        """How decisions are taken, in words, by `Rule`."""
-        best = "lowest expected cost" if self.costs else "highest expected utility"
-        return {"optimal": best, "argmax": "highest probability"}
+        return rule_names(self.costs)
 
     @property
     def bracketed(self) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from stakes.evaluation.metrics import bootstrap
 from stakes.paper.diagnosis import data as diagnosis
 from stakes.paper.figures import COLOURS, DASHES, figure, line_style
-from stakes.paper.sweep import Result
+from stakes.paper.sweep import RULE_NAMES, Result
 from stakes.report.words import interval, markdown_table
 
 # The authors' code: 2 - utility of `calibrated`, by labels redrawn of 50; 10 seeds. Its "standard" is not one: see
@@ -118,7 +118,7 @@ def _sweep(path: Path, result: Result) -> None:
                 means = [interval.mean for interval in intervals]
                 bars = np.abs([[i.mean - i.low for i in intervals], [i.high - i.mean for i in intervals]])
                 axes.errorbar(levels, means, yerr=bars, capsize=2, label=name, elinewidth=0.7, **line_style(name))
-            axes.set_title(f"{rule} decisions")
+            axes.set_title(RULE_NAMES[rule])
             axes.set_xlabel("labels redrawn, of 50 of a class")
             axes.set_ylim(bottom=0)
         canvas.axes[0].set_ylabel("mean loss of utility (2 - utility)")
@@ -146,7 +146,7 @@ def diagnosis_tables(result: Result) -> str:
     costs = [[name, *map(str, row)] for name, row in zip(diagnosis.CLASSES, diagnosis.COSTS, strict=True)]
     parts.append(markdown_table(["", *diagnosis.CLASSES], costs))
     for rule in ("optimal", "argmax"):
-        parts.append(f"## Loss of utility (2 - utility), {rule} decisions: mean over seeds (95 % interval)")
+        parts.append(f"## Loss of utility (2 - utility), deciding by {RULE_NAMES[rule]}: mean over seeds (95 % interval)")
         rows = []
         for level in levels:
             values = [2 - result.values("utility", method=name, rule=rule, corrupted=level) for name in models]
@@ -155,7 +155,7 @@ def diagnosis_tables(result: Result) -> str:
         parts.append(markdown_table(["redrawn, of 50", *models, "authors' code: calibrated"], rows))
     others = [name for name in models if name != "standard"]
     if "standard" in models and others:
-        parts.append("## Utility gained on standard, optimal decisions: paired by seed (95 % interval)")
+        parts.append("## Utility gained on standard, deciding by highest expected utility: paired by seed (95 % interval)")
         rows = [[str(n), *(result.gain(name, "standard", corrupted=n) for name in others)] for n in levels]
         parts.append(markdown_table(["redrawn, of 50", *others], rows))
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,7 @@ from stakes.paper.figures import figure, line_style
 from stakes.paper.sweep import PAPER_MODELS, Result
 from stakes.report.words import markdown_table
 
-# The authors' code: 1 - utility with optimal decisions, by noise and hidden units, for the paper's models; 10 seeds.
+# The authors' code: 1 - utility of decisions of highest expected utility, by noise and hidden units, for the paper's models; 10 seeds.
 PUBLISHED = {
     (0.0, 20): (0.0912, 0.0916, 0.0934), (0.0, 50): (0.0784, 0.0802, 0.0785), (0.0, 100): (0.0734, 0.0743, 0.0737),
     (0.1, 20): (0.1132, 0.1170, 0.1051), (0.1, 50): (0.1002, 0.1033, 0.0931), (0.1, 100): (0.0955, 0.0985, 0.0860),
@@ -31,7 +31,7 @@ def digits_figures(result: Result, folder: Path) -> list[Path]:
                 axes.fill_between(widths, means - sds, means + sds, color=style["color"], alpha=0.12, linewidth=0)
             axes.set_title(f"{round(100 * noise)} % of labels redrawn")
             axes.set_xlabel("hidden units")
-        canvas.axes[0].set_ylabel("utility, optimal decisions")
+        canvas.axes[0].set_ylabel("utility")
         canvas.axes[0].legend(fontsize=7)
     return [path]
 
@@ -40,7 +40,7 @@ def digits_tables(result: Result) -> str:
     """Loss of utility by noise and width beside the authors' numbers, and the paired gains."""
     models, widths = result.config["methods"], result.config["units"]
     pairs = [pair for pair in PAIRS if set(pair) <= set(models)]
-    parts = ["## Loss of utility (1 - utility) on the test digits, optimal decisions"]
+    parts = ["## Loss of utility (1 - utility) on the test digits, deciding by highest expected utility"]
     for noise in result.config["noise"]:
         parts.append(f"### {round(100 * noise)} % of labels redrawn: mean over seeds ± sd [authors' code]")
         rows = [[str(units), *(_cell(result, name, noise, units) for name in models)] for units in widths]

@@ -14,17 +14,17 @@ from stakes.evaluation.metrics import Interval, bootstrap, bootstrap_ratios, pai
 from stakes.paper.figures import figure
 from stakes.paper.roads.data import CLASSES
 from stakes.paper.roads.experiment import RIGHT
-from stakes.paper.sweep import PAPER_MODELS, Result
+from stakes.paper.sweep import PAPER_MODELS, RULE_NAMES, Result
 from stakes.report.words import interval, markdown_table
 
-# The paper's accuracy % and utility, by model and rule. Its argmax utility is that of deciding at random.
+# The paper's accuracy % and utility, by model and rule. Its utility of argmax is that of deciding at random.
 PUBLISHED_TABLE_2 = {
     ("standard", "argmax"): (81.1, 0.619), ("standard", "optimal"): (78.1, 0.676),
     ("weighted", "argmax"): (82.1, 0.633), ("weighted", "optimal"): (79.6, 0.682),
     ("calibrated", "argmax"): (82.5, 0.652), ("calibrated", "optimal"): (81.8, 0.685),
 }  # fmt: skip
 
-# The paper's IOU with optimal decisions, averaged over images: standard, weighted, calibrated.
+# The paper's IOU of decisions of highest expected utility, averaged over images: standard, weighted, calibrated.
 PUBLISHED_TABLE_3 = {
     "Road": (0.85, 0.86, 0.86), "Pavement": (0.65, 0.66, 0.65), "Tree": (0.54, 0.55, 0.54), "Car": (0.28, 0.31, 0.39),
     "Pedestrian": (0.06, 0.09, 0.13), "mean": (0.37, 0.40, 0.42),
@@ -88,13 +88,13 @@ def _table_2(result: Result) -> str:
     parts = [
         "## Table 2: accuracy and utility on the test images",
         f"Mean over {seeds} seeds; 95 % intervals over images and seeds.",
-        markdown_table(["model", *(f"{rule}: {what}" for rule in RULES for what in ("accuracy %", "utility"))], rows),
+        markdown_table(["model", *(f"{RULE_NAMES[rule]}: {what}" for rule in RULES for what in ("accuracy %", "utility"))], rows),
         "Footnote: the paper's first utilities are of deciding at random by the probabilities, which here gives "
         + ", ".join(randomised)
         + ".",
     ]
     if gains:
-        parts.append(markdown_table(["utility gained on standard", *RULES], gains))
+        parts.append(markdown_table(["utility gained on standard", *(RULE_NAMES[rule] for rule in RULES)], gains))
     return "\n\n".join(parts)
 
 
@@ -121,11 +121,11 @@ def _table_3(result: Result) -> str:
         paper = [values[PAPER_MODELS.index(model)] for values in PUBLISHED_TABLE_3.values()]
         averages.append([f"*the paper's {model}*", *(f"{value:.2f}" for value in paper)])
     parts = [
-        "## Table 3: IOU over all test pixels, optimal decisions",
+        "## Table 3: IOU over all test pixels, deciding by highest expected utility",
         markdown_table(["model", *PUBLISHED_TABLE_3], rows),
         "Footnote: the authors average each image's IOU over the images that have the class, which gives",
         markdown_table(["model", *PUBLISHED_TABLE_3], averages),
-        "## IOU of every class, over all test pixels, optimal decisions",
+        "## IOU of every class, over all test pixels, deciding by highest expected utility",
         markdown_table(["class", *models], zip((*CLASSES, "mean"), *every, strict=True)),
     ]
     return "\n\n".join(parts)
