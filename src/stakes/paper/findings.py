@@ -74,13 +74,14 @@ def _found(result: Result, ours: str, theirs: str, settings: list[dict[str, Any]
 
 
 def gain(result: Result, ours: str, theirs: str, where: Mapping[str, Any]) -> Interval:
+    """The utility that one model gains on another in a setting, deciding by highest expected utility."""
     if result.config["experiment"] == "roads":  # whose tables resample images, too
         return gain_over_images(result, ours, theirs, rule="optimal", **where)
     return result.difference(ours, theirs, rule="optimal", **where)
 
 
-def _utility(gain: Interval) -> str:
-    return f"a difference in utility of {interval(gain, digits=4, sign=True)}"
+def _utility(difference: Interval) -> str:
+    return f"a difference in utility of {interval(difference, digits=4, sign=True)}"
 
 
 def _in_words(where: Mapping[str, Any]) -> str:

@@ -146,7 +146,8 @@ def diagnosis_tables(result: Result) -> str:
     costs = [[name, *map(str, row)] for name, row in zip(diagnosis.CLASSES, diagnosis.COSTS, strict=True)]
     parts.append(markdown_table(["", *diagnosis.CLASSES], costs))
     for rule in ("optimal", "argmax"):
-        parts.append(f"## Loss of utility (2 - utility), deciding by {RULE_NAMES[rule]}: mean over seeds (95 % interval)")
+        title = f"## Loss of utility (2 - utility), deciding by {RULE_NAMES[rule]}"
+        parts.append(f"{title}: mean over seeds (95 % interval)")
         rows = []
         for level in levels:
             values = [2 - result.values("utility", method=name, rule=rule, corrupted=level) for name in models]
@@ -155,7 +156,7 @@ def diagnosis_tables(result: Result) -> str:
         parts.append(markdown_table(["redrawn, of 50", *models, "authors' code: calibrated"], rows))
     others = [name for name in models if name != "standard"]
     if "standard" in models and others:
-        parts.append("## Utility gained on standard, deciding by highest expected utility: paired by seed (95 % interval)")
+        parts.append(f"## Utility gained on standard by {RULE_NAMES['optimal']}: paired by seed (95 % interval)")
         rows = [[str(n), *(result.gain(name, "standard", corrupted=n) for name in others)] for n in levels]
         parts.append(markdown_table(["redrawn, of 50", *others], rows))
     return "\n\n".join(parts) + "\n"

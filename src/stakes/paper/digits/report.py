@@ -8,7 +8,7 @@ from stakes.paper.figures import figure, line_style
 from stakes.paper.sweep import PAPER_MODELS, Result
 from stakes.report.words import markdown_table
 
-# The authors' code: 1 - utility of decisions of highest expected utility, by noise and hidden units, for the paper's models; 10 seeds.
+# The authors' code: 1 - utility, deciding by highest expected utility, by noise and hidden units; 10 seeds.
 PUBLISHED = {
     (0.0, 20): (0.0912, 0.0916, 0.0934), (0.0, 50): (0.0784, 0.0802, 0.0785), (0.0, 100): (0.0734, 0.0743, 0.0737),
     (0.1, 20): (0.1132, 0.1170, 0.1051), (0.1, 50): (0.1002, 0.1033, 0.0931), (0.1, 100): (0.0955, 0.0985, 0.0860),

@@ -85,10 +85,11 @@ def _table_2(result: Result) -> str:
     randomised = [
         f"{name} {result.values('randomised_utility', method=name, rule='optimal').mean():.3f}" for name in models
     ]
+    headings = [f"{RULE_NAMES[rule]}: {what}" for rule in RULES for what in ("accuracy %", "utility")]
     parts = [
         "## Table 2: accuracy and utility on the test images",
         f"Mean over {seeds} seeds; 95 % intervals over images and seeds.",
-        markdown_table(["model", *(f"{RULE_NAMES[rule]}: {what}" for rule in RULES for what in ("accuracy %", "utility"))], rows),
+        markdown_table(["model", *headings], rows),
         "Footnote: the paper's first utilities are of deciding at random by the probabilities, which here gives "
         + ", ".join(randomised)
         + ".",
