@@ -63,7 +63,7 @@ def _found(result: Result, ours: str, theirs: str, settings: list[dict[str, Any]
         "unclear": "not to be told apart in {}",
         "same": "the same in {}",
     }
-    kinds = [verdict(gain) for gain in gains]
+    kinds = [verdict(each) for each in gains]
     parts = [text.format(kinds.count(kind)) for kind, text in words.items() if kind in kinds]
     best = max(range(len(gains)), key=lambda place: gains[place].mean)
     most = "gains most" if gains[best].mean > 0 else "loses least"
