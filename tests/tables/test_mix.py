@@ -234,3 +234,21 @@ def test_one_model_has_no_rival() -> None:
     held = held_out({"constant": said([0.5] * 4)}, random_labels(4))
     choice = choose({"constant": Mix({"constant": 1.0})}, held, seed=0)
     assert (choice.model, choice.why, choice.rival, choice.lead) == ("constant", "it is the only one", None, None)
+
+
+def test_the_lead_of_the_choice_counts_groups_not_their_rows() -> None:
+    """Four patients with fifty equal rows each say what four rows say."""
+    labels = torch.tensor([0, 1, 1, 1])
+    held = {"standard": said([0.9, 0.9, 0.9, 0.1]), "constant": said([0.9] * 4)}
+    many = {name: each.repeat_interleave(50, 0) for name, each in held.items()}
+    mixes = {name: Mix({name: 1.0}) for name in held}
+    of_rows = choose(mixes, held_out(many, labels.repeat_interleave(50)), seed=0).lead
+    groups = np.arange(4).repeat(50)
+    of_groups = choose(mixes, held_out(many, labels.repeat_interleave(50), groups=groups), seed=0).lead
+    of_four = choose(mixes, held_out(held, labels), seed=0).lead
+    assert of_rows is not None
+    assert of_groups is not None
+    assert of_four is not None
+    assert of_groups.mean == of_rows.mean
+    assert of_groups.high - of_groups.low == pytest.approx(of_four.high - of_four.low, rel=0.2)
+    assert of_groups.high - of_groups.low > 3 * (of_rows.high - of_rows.low)

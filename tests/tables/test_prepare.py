@@ -122,9 +122,14 @@ def test_the_latest_rows_are_tested_on_and_folds_go_forward(tmp_path: Path, colu
     assert table.rows["test"] == 18
     kept = rows_of(division, frame)
     assert days[kept].max() < days[table.test_places].min()
-    assert len(division.problem.folds) == 5
-    for fold in division.problem.folds:
+    problem = division.problem
+    assert len(problem.judging) == 5
+    for number in problem.judging:
+        fold = problem.folds[number]
         assert days[kept][fold.train].max() < days[kept][fold.held].min()
+    assert table.rows["folds"] == len(problem.lasting) == 5
+    held = np.concatenate([problem.folds[number].held for number in problem.lasting])
+    assert sorted(held) == list(range(len(kept))), "models are made of all rows"
 
 
 def test_time_and_groups_exclude_each_other(tmp_path: Path) -> None:

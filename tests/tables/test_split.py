@@ -269,9 +269,9 @@ def test_folds_in_time_train_on_what_was_before(times: list[int], count: int) ->
     values = np.array(times, dtype=float)
     if len(set(times)) < 3:
         with pytest.raises(StakesError, match="three times"):
-            forward_folds(values, count)
+            forward_folds(values, count, start=0.4)
         return
-    made = forward_folds(values, count)
+    made = forward_folds(values, count, start=0.4)
     assert 2 <= len(made) <= count
     for fold in made:
         assert len(fold.train)
@@ -286,7 +286,7 @@ def test_folds_in_time_train_on_what_was_before(times: list[int], count: int) ->
 
 
 def test_folds_of_distinct_times_are_of_one_size() -> None:
-    made = forward_folds(np.random.default_rng(0).permutation(60).astype(float), 5)
-    assert [len(fold.held) for fold in made] == pytest.approx([10] * 5, abs=1)
+    made = forward_folds(np.random.default_rng(0).permutation(60).astype(float), 5, start=0.5)
+    assert [len(fold.held) for fold in made] == pytest.approx([6] * 5, abs=1)
     with pytest.raises(StakesError, match="three times for folds in time, but got 2"):
-        forward_folds(np.arange(20) % 2.0, 5)
+        forward_folds(np.arange(20) % 2.0, 5, start=0.5)

@@ -105,7 +105,7 @@ class DecisionEstimator(BaseEstimator):
         if len(labels) < FEWEST_ROWS:
             return replace(problem, folds=(Fold(rows, rows[:0]),))
         if times is not None:
-            return self.kind.problem_in_time(problem, times.astype(np.float64), self.folds, seed)
+            return problem.in_time(times.astype(np.float64), self.folds, seed)
         strata = self.kind.strata(labels)
         return replace(problem, folds=folds(strata, rows if groups is None else groups, self.folds, seed))
 

@@ -1,7 +1,7 @@
 """Tables whose outcomes are classes: what decisions cost under each is a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from stakes.tables.mix import HeldOut, Mix, choose, mix
 from stakes.tables.models import CLASSES, compared_names
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.run import Run
-from stakes.tables.split import IntArray, forward_folds
+from stakes.tables.split import IntArray
 from stakes.tables.suspects import leaks
 from stakes.tables.values import check_classes, check_renames, encode_labels, text_codes
 from stakes.utility import FormulaUtility, TableUtility, Utility
@@ -96,9 +96,6 @@ class Classes(Kind):
         if not few:
             return None
         return f"the test rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
-
-    def problem_in_time(self, problem: Problem, times: NDArray[np.float64], count: int, seed: int) -> Problem:
-        return replace(problem, folds=forward_folds(times, count))
 
     def decide(self, said: Tensor, utility: Utility) -> Decisions:
         return decide(said, utility)

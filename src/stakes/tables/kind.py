@@ -109,10 +109,6 @@ class Kind(ABC):
     def few(self, labels: NDArray[Any], stated: Utility) -> str | None:
         """A warning, if the test rows are too few to tell."""
 
-    @abstractmethod
-    def problem_in_time(self, problem: Problem, times: NDArray[np.float64], count: int, seed: int) -> Problem:
-        """The problem with folds for rows in the order of ``times``."""
-
     # The models --------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -32,13 +32,14 @@ class HeldOut:
     labels: Tensor  # (n,)
     utility: TableUtility  # one for all rows, or one for each
     weights: Tensor | None = None  # (n,) of the rows
+    groups: NDArray[np.int64] | None = None  # (n,) what the rows belong to
 
     @classmethod
     def of(cls, problem: Problem, probs: Mapping[str, Tensor]) -> "HeldOut":
         rows, weights = problem.held_rows, problem.examples.weights
-        return cls(
-            probs, problem.examples.labels[rows], problem.table.rows(rows), None if weights is None else weights[rows]
-        )
+        own_weights = None if weights is None else weights[rows]
+        labels, utility = problem.examples.labels[rows], problem.table.rows(rows)
+        return cls(probs, labels, utility, own_weights, problem.held_groups)
 
     def realised(self, probs: Tensor) -> NDArray[np.float64]:
         """(n,) what the decisions by ``probs`` turned out to be worth."""
@@ -135,4 +136,5 @@ def choose(mixes: Mapping[str, Mix], held: HeldOut, seed: int) -> Choice:
     if not rivals:
         return Choice(chosen, "it is the only one")
     rival = max(rivals, key=lambda name: rivals[name])
-    return Choice(chosen, why, rival, metrics.paired_difference([worth[chosen]], [worth[rival]], seed=seed))
+    lead = metrics.paired_difference([worth[chosen]], [worth[rival]], seed=seed, groups=held.groups)
+    return Choice(chosen, why, rival, lead)

@@ -97,7 +97,7 @@ def _prepare(task: TableTask) -> PreparedTable:
     places = np.unique(np.concatenate([cut.tested for cut in cuts]))
     divisions = tuple(_divisions(task, table, test, groups, times, cuts, places))
     problem = divisions[-1].problem
-    rows = {"train": len(problem.examples), "test": len(places), "folds": len(problem.folds), "tested": scheme}
+    rows = {"train": len(problem.examples), "test": len(places), "folds": len(problem.lasting), "tested": scheme}
     return PreparedTable(
         divisions=divisions,
         utility=stated,
@@ -149,11 +149,12 @@ def _divisions(
             encoder = TableEncoder.fit_clean(features, table.formats, categorical=task.categorical)
         seed = derive(task.seed, "folds")
         examples = TensorExamples(torch.from_numpy(encoder.encode(features)), torch.from_numpy(labels))
-        problem = Problem(examples, (), table.utility.rows(kept), encoder.features)
+        own_groups = groups[kept] if task.group else None
+        problem = Problem(examples, (), table.utility.rows(kept), encoder.features, groups=own_groups)
         if times is None:
             problem = replace(problem, folds=folds(task.kind.strata(labels), groups[kept], count, seed))
         else:
-            problem = task.kind.problem_in_time(problem, times[kept], count, seed)
+            problem = problem.in_time(times[kept], count, seed)
         test_x = torch.from_numpy(encoder.encode(test.features.iloc[tested]))
         yield Division(str(number) if len(tested) else ALL, problem, encoder, test_x, np.searchsorted(places, tested))
 

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stakes.features import Features
@@ -15,7 +16,7 @@ from stakes.inputs import Inputs
 from stakes.mixtures import LEVELS, Quantiles
 from stakes.networks import mlp
 from stakes.outcomes import Predictor
-from stakes.tables.split import Fold
+from stakes.tables.split import Fold, folds, forward_folds
 from stakes.training.config import Epoch, Training
 from stakes.training.examples import TensorExamples
 from stakes.utility import TableUtility, Utility
@@ -26,6 +27,8 @@ Progress = Callable[[Epoch], None]
 FAMILIES = {"tabm": "batch_ensemble", "mlp": "dropout"}  # of posteriors, if none is asked for
 LEARNING_RATES = {"tabm": 4e-3, "mlp": 1e-3}
 PATIENCE = 10
+JUDGED_FROM = 0.5  # of rows in time: models of fewer say little about those of all
+BLOCK_TIMES = 14  # at most: consecutive times that stay together in the folds that models are made of
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Problem:
     features: Features  # what the columns of the examples are
     judged: tuple[int, ...] = ()  # the folds whose held-out rows all choices are made by; none: all of them
     kept: tuple[int, ...] = ()  # the folds whose parts a model is made of; none: all of them
+    groups: NDArray[np.int64] | None = None  # (N,) what the examples belong to, where they belong together
 
     @property
     def table(self) -> TableUtility:
@@ -83,6 +87,27 @@ class Problem:
     def held_rows(self) -> Tensor:
         """(n,) the rows that choices are made by, fold after fold."""
         return torch.from_numpy(np.concatenate([self.folds[fold].held for fold in self.judging]))
+
+    @property
+    def held_groups(self) -> NDArray[np.int64] | None:
+        """(n,) what these rows belong to."""
+        return None if self.groups is None else self.groups[self.held_rows.numpy()]
+
+    def in_time(self, times: NDArray[np.float64], count: int, seed: int) -> Self:
+        """For rows of these times: choices by folds that go forward, models of folds of all rows, blocks held out.
+
+        The parts of the former, trained on early rows, would make a worse model: see docs/design.md.
+        """
+        forward = forward_folds(times, count, JUDGED_FROM)
+        distinct, place = np.unique(times, return_inverse=True)
+        length = max(1, min(BLOCK_TIMES, len(distinct) // (2 * count)))
+        whole = folds(np.zeros(len(times), dtype=np.int64), place // length, count, seed)
+        return replace(
+            self,
+            folds=(*forward, *whole),
+            judged=tuple(range(len(forward))),
+            kept=tuple(range(len(forward), len(forward) + len(whole))),
+        )
 
     def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples | None]:
         """The examples to train on, and those held out, to stop by; None where there are too few to hold some out."""

@@ -94,15 +94,15 @@ def latest(times: npt.NDArray[np.float64], share: float) -> tuple[IntArray, IntA
     return early, late
 
 
-def forward_folds(times: npt.NDArray[np.float64], count: int, start: float | None = None) -> tuple[Fold, ...]:
-    """Each fold holds out the rows of one span of time, and trains on all before it; the first span is never held.
+def forward_folds(times: npt.NDArray[np.float64], count: int, start: float) -> tuple[Fold, ...]:
+    """Each fold holds out the rows of one span of time, and trains on all before it.
 
-    It is as long as the others, or has the share ``start`` of the rows.
+    The first share of the rows, ``start``, is never held out.
     """
     distinct = np.unique(times)
     if len(distinct) < 3:
         raise StakesError(f"expected rows of at least three times for folds in time, but got {len(distinct)}")
-    shares = np.linspace(1 / (count + 1) if start is None else start, 1, count + 1)[:-1]
+    shares = np.linspace(start, 1, count + 1)[:-1]
     edges = np.unique(np.quantile(times, shares, method="higher"))
     edges = edges[edges > distinct[0]]
     if len(edges) < 2:  # most rows are of one time: by the times, whatever rows they have

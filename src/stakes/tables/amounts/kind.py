@@ -1,7 +1,6 @@
 """Tables whose outcome is a number: decisions are numbers, or actions of a menu with a cost curve each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from stakes.tables.amounts.models import AMOUNTS, USUAL
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.kind import Kind, Said, Solution
 from stakes.tables.problem import Problem, Recipe
-from stakes.tables.split import IntArray, folds, forward_folds
+from stakes.tables.split import IntArray
 from stakes.tables.values import holds_numbers, numbers, row_number
 from stakes.utility import NumberUtility, PricedNewsvendor, Utility
 from stakes.utility.priced import newsvendor
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 30
 STRATA = 5  # of about as many rows, by the amounts, which every fold has its share of
-JUDGED_FROM = 0.5  # of rows in time: models of fewer say little about those of all
-BLOCK_TIMES = 14  # at most: consecutive times that stay together in the folds that models are made of
 LEAK = 0.999  # the correlation of ranks, beyond which a column gives the outcome away
 
 
@@ -129,22 +126,6 @@ class Amounts(Kind):
         if len(labels) >= FEW_ROWS:
             return None
         return f"there are only {len(labels)} test rows: results are uncertain"
-
-    def problem_in_time(self, problem: Problem, times: NDArray[np.float64], count: int, seed: int) -> Problem:
-        """Choices are made by folds that go forward; models are made of folds of all rows, blocks of time held out.
-
-        The parts of the former, trained on early rows, would make a worse model: see docs/design.md.
-        """
-        forward = forward_folds(times, count, JUDGED_FROM)
-        distinct, place = np.unique(times, return_inverse=True)
-        length = max(1, min(BLOCK_TIMES, len(distinct) // (2 * count)))
-        whole = folds(np.zeros(len(times), dtype=np.int64), place // length, count, seed)
-        return replace(
-            problem,
-            folds=(*forward, *whole),
-            judged=tuple(range(len(forward))),
-            kept=tuple(range(len(forward), len(forward) + len(whole))),
-        )
 
     def decide(self, said: Tensor, utility: Utility) -> Decisions:
         return decide(Quantiles(said), utility)

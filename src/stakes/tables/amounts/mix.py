@@ -28,11 +28,12 @@ class HeldAmounts:
     quantiles: Mapping[str, Tensor]  # by trained model, (n, 99)
     labels: Tensor  # (n,)
     utility: Utility  # one for all rows, or one for each
+    groups: NDArray[np.int64] | None = None  # (n,) what the rows belong to
 
     @classmethod
     def of(cls, problem: Problem, quantiles: Mapping[str, Tensor]) -> "HeldAmounts":
         rows = problem.held_rows
-        return cls(quantiles, problem.examples.labels[rows], problem.utility.rows(rows))
+        return cls(quantiles, problem.examples.labels[rows], problem.utility.rows(rows), problem.held_groups)
 
     def costs(self, quantiles: Tensor) -> NDArray[np.float64]:
         """(n,) what the decisions by ``quantiles`` turned out to cost."""
@@ -85,10 +86,10 @@ def _calibrated(held: HeldAmounts) -> AmountMix:
     """The weakest calibration that none is better than by more than a standard error, on the rows held out."""
     best, *stronger = AMOUNTS.compared["calibrated"]
     costs = held.costs(held.quantiles[best])
-    for name in stronger if len(held.labels) else ():
+    for name in stronger if len(held.labels) > 1 else ():
         other = held.costs(held.quantiles[name])
         saved = costs - other
-        if saved.mean() > saved.std() / np.sqrt(len(saved)):
+        if saved.mean() > saved.std(ddof=1) / np.sqrt(len(saved)):
             best, costs = name, other
     return AmountMix({best: 1.0}, details={"strength": float(best.partition("-")[2] or 0)})
 
@@ -134,7 +135,8 @@ class AmountSolution(Solution):
         if not rivals:
             return Choice(chosen, "it is the only one")
         rival = min(rivals, key=lambda name: rivals[name])
-        return Choice(chosen, why, rival, metrics.paired_difference([costs[rival]], [costs[chosen]], seed=seed))
+        lead = metrics.paired_difference([costs[rival]], [costs[chosen]], seed=seed, groups=self.held.groups)
+        return Choice(chosen, why, rival, lead)
 
     def _costs(self, model: str) -> NDArray[np.float64]:
         return self.held.costs(self.mixes[model].quantiles(self.held.quantiles))
