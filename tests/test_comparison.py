@@ -145,3 +145,14 @@ def test_each_row_is_paired_with_the_best_other_model_deciding_by_the_costs() ->
     assert leads == pytest.approx({"constant": -0.25, "calibrated": 0.25, "weighted": -4.75})
     assert rows["calibrated", "argmax"].lead.mean == pytest.approx(0.5)  # it errs nowhere
     assert rows["constant", "argmax"].difference.mean == pytest.approx(-4.5)  # it takes everybody for a
+
+
+def test_rows_in_time_are_resampled_in_stretches() -> None:
+    """Two months, one in which everything goes right and one in which nothing does, say little about a year."""
+    labels = torch.arange(60) // 30
+    items = [Predictions("weighted", 0, torch.tensor([[1.0, 0.0]] * 60))]
+    own = [item for each in items for item in score(each, labels, UTILITY)]
+    apart = compare(own, Choice("weighted", ""), seed=0).row("weighted", "optimal").utility
+    in_time = compare(own, Choice("weighted", ""), seed=0, times=np.arange(60.0)).row("weighted", "optimal").utility
+    assert in_time.mean == apart.mean
+    assert in_time.high - in_time.low > 1.5 * (apart.high - apart.low)

@@ -61,9 +61,7 @@ def finished_run(
     for seed in range(seeds):
         for model, of_seeds in probs.items():
             validation = float([*probs].index(model) - 0.1 * seed) if model != "boosting" else -1.0
-            # As if the draws had left a hundredth of a unit of doubt about every margin; trees have no draws.
-            error = None if model in ("boosting", "constant") else torch.full((len(labels),), 0.01)
-            scored += score(Predictions(model, seed, of_seeds[seed], validation, {}, error), labels, utility)
+            scored += score(Predictions(model, seed, of_seeds[seed], validation), labels, utility)
     chosen = chosen or [model for model in models if model != "boosting"][-1]
     lead = None if chosen == models[0] else advantage(scored, (chosen, "optimal"), (models[0], "optimal"), seed=0)
     choice = Choice(chosen, "it is the test's", None if lead is None else models[0], lead)

@@ -22,9 +22,7 @@ from stakes.evaluation.comparison import Choice
 from stakes.report import explorer
 from stakes.report.alternatives import chosen_because
 from stakes.report.amounts import Amounts
-from stakes.report.claims import settled_share
 from stakes.report.words import divided, interval, number, numbers
-from stakes.tables.run import Run
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
 
@@ -138,23 +136,13 @@ def test_the_choice_says_why_and_how_sure_it_is(tmp_path: Path, lead: tuple[floa
     assert chosen_because(replace(run, comparison=alone)) == "it is the only one."
 
 
-def test_decisions_that_draws_settle(tmp_path: Path) -> None:
-    three_models(tmp_path)
-    run = Run.load(tmp_path)
-    probs, _ = random_probs(120, 3, seed=1)
-    worth = np.sort(-(probs.double().numpy() @ UTILITY.costs.T), axis=1)
-    assert settled_share(run, "calibrated") == pytest.approx(np.mean(worth[:, -1] - worth[:, -2] >= 0.02))
-    assert settled_share(run, "boosting") is None
-    assert "settled by 100 draws" in made(tmp_path).text
-
-
 def test_how_numbers_are_shown() -> None:
     assert numbers(12.4, -8.1, 1234.5) == ["12", "-8", "1,234"]
     assert numbers(12.4, -0.001) == ["12.40", "0.00"]
     assert number(0.01234) == "0.0123"
     assert number(0) == "0"
     value = metrics.Interval(1.5, -1, 2)
-    assert interval(value, sign=True, unit="£") == "+1.50 £ (-1.00 to +2.00)"
+    assert interval(value, sign=True) == "+1.50 (-1.00 to +2.00)"
     assert interval(value, digits=1) == "1.5 (-1.0 to 2.0)"
     assert interval(metrics.Interval(0, -1e-9, 0), digits=4, sign=True) == "+0.0000 (-0.0000 to +0.0000)"
     assert interval(metrics.Interval(0, 0, 0), sign=True) == "0 (0 to 0)"

@@ -35,10 +35,10 @@ def test_what_is_read_matters_and_what_is_not_does_not() -> None:
         ScoredDivision(SimpleNamespace(name=str(n), encoder=encoder, test_x=x[own], tested=own), by_sign)  # type: ignore[arg-type]
         for n, own in enumerate(halves)
     ]
-    found = importance(CLASSES, parts, labels, UTILITY, seed=0)
+    found = importance(CLASSES, parts, labels, UTILITY, seed=0, dependence={})
     assert list(found["columns"]) == ["read", "unread", "level"]
     assert found["rows"] == 400
     read = found["columns"]["read"]
     assert 4 < read.low < read.mean < read.high < 6, "half of the decisions, at 10 each"
     assert found["columns"]["unread"] == found["columns"]["level"] == (0, 0, 0)
-    assert importance(CLASSES, parts, labels, UTILITY, seed=0) == found
+    assert importance(CLASSES, parts, labels, UTILITY, seed=0, dependence={}) == found

@@ -12,7 +12,7 @@ from stakes.features import Features
 from stakes.predictors import BoostedTrees, Constant, SampledPosterior
 from stakes.predictors.trees import ITERATIONS, SETTINGS
 from stakes.seeds import derive
-from stakes.tables.models import COMPARED, DEFAULT, TRAINED, blended, compared_names, trained_for, with_constant
+from stakes.tables.models import CLASSES, COMPARED, DEFAULT, TRAINED, compared_names
 from stakes.tables.network_models import FinetunedModel, NetworkModel
 from stakes.tables.problem import Part, Problem, Recipe
 from stakes.tables.split import folds
@@ -62,22 +62,26 @@ def test_models_are_values_in_one_list() -> None:
 def test_what_is_compared_and_what_is_trained_for_it() -> None:
     assert compared_names(None) == DEFAULT
     assert compared_names(0.0) == (*DEFAULT[:-1], "noise", "noise+calibrated")
-    assert with_constant(("boosting",)) == ("constant", "boosting")
-    assert with_constant(("boosting", "constant")) == ("boosting", "constant")
+    assert CLASSES.with_constant(("boosting",)) == ("constant", "boosting")
+    assert CLASSES.with_constant(("boosting", "constant")) == ("boosting", "constant")
     with pytest.raises(StakesError, match="'best'"):
-        with_constant(("best",))
-    assert trained_for(("calibrated",)) == ("standard", "calibrated-0.1", "calibrated-1")
-    assert trained_for(("noise+calibrated",)) == ("noise", "noise+calibrated")
-    assert {name for name in TRAINED if "noise" not in name and name != "weighted"} == set(trained_for(DEFAULT))
+        CLASSES.with_constant(("best",))
+    assert CLASSES.trained_for(("calibrated",)) == ("standard", "calibrated-0.1", "calibrated-1")
+    assert CLASSES.trained_for(("noise+calibrated",)) == ("noise", "noise+calibrated")
+    assert {name for name in TRAINED if "noise" not in name and name != "weighted"} == set(CLASSES.trained_for(DEFAULT))
     for name in COMPARED:  # what others start from stands before them
-        needed = trained_for((name,))
+        needed = CLASSES.trained_for((name,))
         assert all(TRAINED[each].after in (None, *needed[:place]) for place, each in enumerate(needed))
 
 
 def test_a_blend_is_made_of_what_stands_beside_it() -> None:
-    assert blended(("constant", "blend")) == blended(DEFAULT) == ("logistic", "forest", "boosting", "calibrated")
-    assert blended(("boosting", "blend")) == ("boosting",)
-    assert blended(("standard", "logistic", "blend")) == ("logistic", "standard")
+    assert (
+        CLASSES.blended(("constant", "blend"))
+        == CLASSES.blended(DEFAULT)
+        == ("logistic", "forest", "boosting", "calibrated")
+    )
+    assert CLASSES.blended(("boosting", "blend")) == ("boosting",)
+    assert CLASSES.blended(("standard", "logistic", "blend")) == ("logistic", "standard")
 
 
 @pytest.mark.parametrize("name", TRAINED)

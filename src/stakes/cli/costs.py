@@ -56,7 +56,7 @@ def costs_check(
     ] = None,
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
-    from stakes.report.words import bracketed
+    from stakes.report.amounts import Amounts
     from stakes.utility import CurveUtility, FormulaUtility, Utility
 
     if target is not None and data is None:
@@ -67,7 +67,7 @@ def costs_check(
     if isinstance(utility, CurveUtility):
         typer.echo(_of_curves(utility))
         return
-    heading = f"Cost{bracketed(utility)}: rows are decisions, columns are outcomes"
+    heading = f"Cost{Amounts.of(utility).bracketed}: rows are decisions, columns are outcomes"
     found = [] if data is None else _names_unlike(utility, data, target)
     if isinstance(utility, FormulaUtility):
         shown = "Give a table with --data to see what they come to." if data is None else _of_rows(utility, data)
@@ -115,13 +115,14 @@ def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: 
 
 def _of_curves(utility: "CurveUtility") -> str:
     """What each action costs at the points of all curves, where it is the cheapest, and actions that never are."""
-    from stakes.report.words import bracketed
+    from stakes.report.amounts import Amounts
     from stakes.utility.table import aligned
 
     points, costs = utility.at_points()
     cells = [[f"{cost:.6g}" for cost in row] for row in costs.tolist()]
     header = [f"{point:.6g}" for point in points.tolist()]
-    lines = [f"Cost{bracketed(utility)}: rows are actions, columns are outcomes, at and between which costs are known"]
+    bracketed = Amounts.of(utility).bracketed
+    lines = [f"Cost{bracketed}: rows are actions, columns are outcomes, at and between which costs are known"]
     lines += [aligned(cells, utility.decisions, header), ""]
     found = [
         f"warning: action {name!r} is never the cheapest: another costs less whatever the outcome"

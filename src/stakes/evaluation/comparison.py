@@ -27,7 +27,6 @@ class Predictions:
     probs: Tensor  # (N, C)
     validation_utility: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    margin_error: Tensor | None = None  # (N,) Monte-Carlo standard error of the optimal margins, if there were draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,11 +195,18 @@ class Comparison:
         return next(row for row in self.rows if (row.model, row.rule) == (model, rule))
 
 
-def compare(scored: Sequence[Scored], choice: Choice, seed: int, groups: NDArray[np.int64] | None = None) -> Comparison:
+def compare(
+    scored: Sequence[Scored],
+    choice: Choice,
+    seed: int,
+    groups: NDArray[np.int64] | None = None,
+    times: NDArray[np.float64] | None = None,
+) -> Comparison:
     """Intervals over test examples (and seeds); paired differences to the constant, and to the best other model.
 
-    ``groups`` are numbers of what test examples belong to: see `metrics.bootstrap`.
+    ``groups`` and ``times`` say which test examples depend on each other: see `metrics.bootstrap`.
     """
+    dependence: dict[str, Any] = {"groups": groups, "times": times}
     models = list(dict.fromkeys(item.model for item in scored))
     reference = "constant" if "constant" in models else models[0]
     means = {model: np.mean([item.utilities.mean() for item in select(scored, model, "optimal")]) for model in models}
@@ -210,10 +216,10 @@ def compare(scored: Sequence[Scored], choice: Choice, seed: int, groups: NDArray
         mean = {key: float(np.mean([item.scores[key] for item in group])) for key in _AVERAGED}
         rival = max((other for other in models if other != model), key=lambda other: means[other], default=None)
         difference, lead = (
-            None if other in (None, (model, rule)) else advantage(scored, (model, rule), other, seed, groups)
+            None if other in (None, (model, rule)) else advantage(scored, (model, rule), other, seed, **dependence)
             for other in ((reference, "optimal"), None if rival is None else (rival, "optimal"))
         )
-        interval = metrics.bootstrap([item.utilities for item in group], seed=seed, groups=groups)
+        interval = metrics.bootstrap([item.utilities for item in group], seed=seed, **dependence)
         rows.append(Row(model, rule, interval, seeds=len(group), difference=difference, rival=rival, lead=lead, **mean))
     return Comparison(tuple(rows), reference, choice)
 
@@ -223,11 +229,14 @@ def advantage(
     ours: tuple[str, Rule],
     theirs: tuple[str, Rule],
     seed: int,
-    groups: NDArray[np.int64] | None = None,
+    **dependence: Any,
 ) -> Interval:
-    """How much more the decisions of one model and rule were worth than those of another, paired."""
+    """How much more the decisions of one model and rule were worth than those of another, paired.
+
+    ``dependence``: the groups and times of `metrics.bootstrap`.
+    """
     first, second = ([item.utilities for item in select(scored, *pair)] for pair in (ours, theirs))
-    return metrics.paired_difference(first, second, seed=seed, groups=groups)
+    return metrics.paired_difference(first, second, seed=seed, **dependence)
 
 
 def best_seed(predictions: Iterable[Predictions], model: str) -> Predictions:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from stakes.evaluation.metrics import block_length
 from stakes.report.amounts import Amounts
 from stakes.report.headline import contrast
 from stakes.report.words import verdict
@@ -50,6 +51,7 @@ def alternatives(run: Run) -> dict[str, Any]:
         "level_scale": (min(level.low for level in levels), max(level.high for level in levels)),
         "gain_scale": (min([0.0, *(gain.low for gain in gains)]), max([0.0, *(gain.high for gain in gains)])),
         "together": 0 if run.groups is None else len(np.unique(run.groups)),  # what is resampled in place of rows
+        "block": 0 if run.times is None else block_length(run.times.numpy()),  # times resampled together
         "reference": "one decision for everybody" if comparison.reference == "constant" else comparison.reference,
         "about": {model: ABOUT[model] for model in comparison.models if model in ABOUT},
         "because": chosen_because(run),

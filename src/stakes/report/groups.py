@@ -29,7 +29,7 @@ def subgroups(run: Run) -> dict[str, Any] | None:
     def untold(members: NDArray[np.bool_]) -> bool:
         return bool(few_that_could_turn(run.utility.rows(members), labels[members], difference[members]))
 
-    return by_group(run, run.by, ours, theirs, groups=run.groups, untold=untold)
+    return by_group(run, run.by, ours, theirs, untold)
 
 
 def by_group(
@@ -37,20 +37,14 @@ def by_group(
     by: tuple[str, ...],
     ours: NDArray[np.float64],
     theirs: NDArray[np.float64],
-    *,
-    times: NDArray[np.float64] | None = None,
-    groups: NDArray[np.int64] | None = None,
     untold: Callable[[NDArray[np.bool_]], bool] = lambda members: False,
 ) -> dict[str, Any]:
-    """Of utilities ``(R, N)`` of two models; ``times`` and ``groups`` as in `bootstrap`.
-
-    ``untold`` says of some rows whether a few of them could turn what is found.
-    """
+    """Of utilities ``(R, N)`` of two models; ``untold``: whether a few of these rows could turn what is found."""
     amounts, seed = Amounts.of(run.utility), run.settings["seed"]
     rows: list[dict[str, Any]] = []
     for name, members in grouped(by).items():
         together: dict[str, Any] = {
-            key: each[members] for key, each in (("times", times), ("groups", groups)) if each is not None
+            key: None if each is None else each[members] for key, each in run.dependence.items()
         }
         level = amounts.level(bootstrap(ours[:, members], seed=seed, **together))
         gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed, **together))
@@ -86,7 +80,7 @@ def grouped(values: tuple[str, ...]) -> dict[str, NDArray[np.bool_]]:
 
 
 def _said(rows: list[dict[str, Any]], amounts: Amounts) -> str:
-    """Whether any group does clearly worse without the model than with it, in words."""
+    """The groups in which the model does worse than its alternative, beyond chance; or how far groups lie apart."""
     enough = [row for row in rows if not row["few"]]
     worse = [row["name"] for row in rows if row["worse"]]
     if worse:

@@ -75,7 +75,7 @@ def against_rival(amounts: Amounts, level: Interval, against: Contrast, rival: s
 
 def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Contrast:
     known = run.comparison.row(*ours).difference if theirs == (run.comparison.reference, "optimal") else None
-    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"], run.groups)
+    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"], **run.dependence)
     gain = Amounts.of(run.utility).gain(difference)
     finding: Finding = verdict(gain)
     few: tuple[FewCases, ...] = ()

@@ -5,8 +5,6 @@ from math import floor, log10
 from typing import Any, Literal
 
 from stakes.evaluation.metrics import Interval
-from stakes.report.amounts import Amounts
-from stakes.utility import Utility
 
 Verdict = Literal["more", "less", "unclear", "same"]
 
@@ -38,24 +36,15 @@ def number(value: float) -> str:
     return numbers(value)[0]
 
 
-def interval(value: Interval, *, digits: int | None = None, sign: bool = False, unit: str = "") -> str:
+def interval(value: Interval, *, digits: int | None = None, sign: bool = False) -> str:
     """``12.40 (8.10 to 16.90)``; with as many decimals as suit the numbers, unless ``digits`` says how many."""
     fixed = f"{'+' if sign else ''}.{digits}f"
     mean, low, high = numbers(*value, sign=sign) if digits is None else [format(part, fixed) for part in value]
-    return f"{mean}{unit and ' '}{unit} ({low} to {high})"
+    return f"{mean} ({low} to {high})"
 
 
 def share(value: float) -> str:
     return f"{100 * value:.1f} %"
-
-
-def with_unit(text: str, utility: Utility) -> str:
-    """``£13.60``, ``13.60 €``: see `Amounts`."""
-    return Amounts.of(utility).with_unit(text)
-
-
-def bracketed(utility: Utility) -> str:
-    return f" [{utility.unit}]" if utility.unit else ""
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

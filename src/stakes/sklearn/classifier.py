@@ -105,7 +105,7 @@ class DecisionClassifier(ClassifierMixin, DecisionEstimator):
         ``costs``, where each row has its own: ``(N, decisions, outcomes)``, in the order of `utility`, or of the
         classes without one; or a utility with a table for each row, such as `FormulaUtility.for_rows` makes.
         ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) numbers:
-        each fold trains on earlier rows than it holds out.
+        models are chosen on later rows than they were trained on, and then made of all rows.
         """
         self.kind.catalogue.require(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64)

@@ -118,7 +118,7 @@ class Classes(Kind):
             **shared,
             utility=utility,
             scored=scored,
-            comparison=compare(scored, choice, seed, prepared.test_groups),
+            comparison=compare(scored, choice, seed, prepared.test_groups, prepared.test_times),
             formulas=formulas,
         )
 

@@ -151,7 +151,8 @@ def _importance(
             mixed = solved[division.name].mixes[best.model]
             parts = {model: _load_parts(folder, model, best.seed, division) for model in mixed.weights}
             tested.append(ScoredDivision(division, mixed.predictor(parts)))
-    return importance(task.kind, tested, prepared.test_labels, prepared.test_utility, task.seed, prepared.test_groups)
+    dependence = {"groups": prepared.test_groups, "times": prepared.test_times}
+    return importance(task.kind, tested, prepared.test_labels, prepared.test_utility, task.seed, dependence)
 
 
 def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> FinishedRun:
@@ -182,6 +183,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         "data": prepared.data,
         "ids": prepared.test_texts.get(task.id or ""),
         "groups": prepared.test_groups,
+        "times": None if prepared.test_times is None else torch.tensor(prepared.test_times),
         "by": prepared.test_texts.get(task.by or ""),
         "importance": _importance(task, prepared, solved[best.seed], best, folder),
     }

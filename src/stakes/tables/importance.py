@@ -5,6 +5,7 @@ decides again. The difference is paired, row by row. Columns that tell the same 
 seem to matter little.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ def importance(
     labels: Tensor,
     utility: Utility,
     seed: int,
-    groups: NDArray[np.int64] | None = None,  # what the test rows belong to
+    dependence: Mapping[str, NDArray[Any] | None],  # of test rows, as `bootstrap` takes it
 ) -> dict[str, Any]:
     """The loss of utility per decision for each column, with intervals; how many rows, and what was not measured."""
     names = parts[0].division.encoder.names
@@ -50,9 +51,10 @@ def importance(
     worth = np.concatenate(
         [_worths(kind, *each, columns, labels, utility, seed) for each in zip(parts, samples, strict=True)], 1
     )
-    own_groups = None if groups is None else groups[np.concatenate([places.numpy() for places, _ in samples])]
+    measured = np.concatenate([places.numpy() for places, _ in samples])
+    together: dict[str, Any] = {key: None if each is None else each[measured] for key, each in dependence.items()}
     losses = {
-        names[column]: bootstrap(worth[0] - own, seed=seed, groups=own_groups)
+        names[column]: bootstrap(worth[0] - own, seed=seed, **together)
         for column, own in zip(columns, worth[1:], strict=True)
     }
     return {"columns": losses, "rows": worth.shape[1], "not_measured": len(names) - len(columns)}

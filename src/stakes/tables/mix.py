@@ -15,7 +15,7 @@ from stakes.evaluation import metrics
 from stakes.evaluation.comparison import Choice
 from stakes.outcomes import Outcomes, Predictor
 from stakes.predictors import Blend, blend_weights
-from stakes.tables.models import COMPARED, blended
+from stakes.tables.models import CLASSES, COMPARED
 from stakes.tables.problem import Problem
 from stakes.utility import TableUtility
 
@@ -82,7 +82,7 @@ class Mix:
 def mix(names: Sequence[str], held: HeldOut) -> dict[str, Mix]:
     """The models to compare, of those that were trained; what there is to choose is chosen on the rows held out."""
     single = {name: Mix({COMPARED[name][-1]: 1.0}) for name in COMPARED if name not in ("blend", "calibrated")}
-    members = blended(names) if "blend" in names else ()
+    members = CLASSES.blended(names) if "blend" in names else ()
     if "calibrated" in (*names, *members):
         single["calibrated"] = _calibrated(held)
     if "blend" in names:

@@ -114,5 +114,3 @@ def compared_names(noise: Noise) -> tuple[str, ...]:
 
 
 CLASSES = Catalogue(TRAINED, COMPARED, BLENDED)
-require_compared, with_constant = CLASSES.require, CLASSES.with_constant
-blended, trained_for = CLASSES.blended, CLASSES.trained_for

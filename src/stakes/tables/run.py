@@ -23,7 +23,7 @@ from stakes.utility import FormulaUtility, TableUtility, Utility
 
 _DECISIONS = ("choice", "margin", "utilities")  # (lines of results.jsonl, N)
 _TABLES = "utility_values"  # (N, D, C), where each test row has its own
-_GROUPS = "groups"  # (N,), where rows belong together
+_GROUPS, _TIMES = "groups", "times"  # (N,), where rows belong together or are in time
 _SETTINGS = ("data", "target", "costs", "models", "recipe", "seed")  # of a `TableTask`, that results are read by
 _COUNTS = ("rows", "repeated", "features", "versions")
 
@@ -50,9 +50,15 @@ class FinishedRun(ABC):
     ids: tuple[str, ...] | None = None  # (N,) the names of the test rows
     by: tuple[str, ...] | None = None  # (N,) the groups that costs are shown by
     groups: NDArray[np.int64] | None = None  # (N,) what test rows belong to, where rows belong together
+    times: Tensor | None = None  # (N,) seconds since 1970, or the numbers of the time column
     importance: Mapping[str, Any] | None = None  # of columns: see `stakes.tables.importance`
 
     kind: ClassVar[str]  # of its outcomes
+
+    @property
+    def dependence(self) -> dict[str, Any]:
+        """How test rows depend on each other, as `metrics.bootstrap` takes it."""
+        return {"groups": self.groups, "times": None if self.times is None else self.times.numpy()}
 
     def save(self, path: Path) -> None:
         """Write all but the models into a folder; the comparison, which marks the run as finished, comes last."""
@@ -62,6 +68,7 @@ class FinishedRun(ABC):
         utility, tensors = self._stored_utility()
         tensors |= {"labels": self.labels, "row_numbers": self.row_numbers, **self._case_tensors()}
         tensors |= {} if self.groups is None else {_GROUPS: torch.from_numpy(self.groups)}
+        tensors |= {} if self.times is None else {_TIMES: self.times}
         notes = {key: getattr(self, key) for key in _COUNTS} | {"kind": self.kind, "utility": utility}
         notes |= {} if self.formulas is None else {"formulas": self.formulas.to_dict()}
         notes |= {} if self.data is None else {"data": self.data.to_dict()}
@@ -92,6 +99,7 @@ class FinishedRun(ABC):
                 ids=None if details["ids"] is None else tuple(details["ids"]),
                 by=None if details["by"] is None else tuple(details["by"]),
                 groups=tensors[_GROUPS].numpy() if _GROUPS in tensors else None,
+                times=tensors.get(_TIMES),
                 importance=details["importance"] and _with_intervals(details["importance"]),
                 **cls._restored(folder, tensors, notes, details, lines, read_json(path / "summary.json")),
             )
@@ -115,7 +123,7 @@ class FinishedRun(ABC):
         unknown = {self.comparison.chosen, self.comparison.reference} - {item.model for item in self.scored}
         if unknown:
             raise ValueError(f"there are no results of {', '.join(sorted(unknown))}")
-        lengths = {"row_numbers": self.row_numbers, "ids": self.ids, "by": self.by, "groups": self.groups}
+        lengths = {name: getattr(self, name) for name in ("row_numbers", "ids", "by", "groups", "times")}
         lengths |= {f"decisions of {item.model}": item.choice for item in self.scored}
         for name, values in (lengths | self._said()).items():
             if values is not None and len(values) != len(self.labels):
@@ -175,11 +183,10 @@ class Run(FinishedRun):
 
     def _write_predictions(self, folder: RunFolder) -> None:
         for predictions in self.predictions:
-            tensors = {"probs": predictions.probs}
-            if predictions.margin_error is not None:
-                tensors["margin_error"] = predictions.margin_error
             metadata = {"validation_utility": predictions.validation_utility, "details": dict(predictions.details)}
-            write_tensors(folder.predictions_file(predictions.model, predictions.seed), tensors, metadata)
+            write_tensors(
+                folder.predictions_file(predictions.model, predictions.seed), {"probs": predictions.probs}, metadata
+            )
 
     def _stored_utility(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         utility = self.utility.to_dict()
@@ -225,4 +232,4 @@ def _with_intervals(importance: Mapping[str, Any]) -> dict[str, Any]:
 def _read_predictions(folder: RunFolder, model: str, seed: int) -> Predictions:
     tensors, metadata = read_tensors(folder.predictions_file(model, seed))
     details, validation = metadata["details"], metadata["validation_utility"]
-    return Predictions(model, seed, tensors["probs"], validation, details, tensors.get("margin_error"))
+    return Predictions(model, seed, tensors["probs"], validation, details)

@@ -189,11 +189,6 @@ class TableUtility(Utility):
         return float(oracle) - self.mean_utility(counts)
 
     @property
-    def magnitude(self) -> NDArray[np.float64]:
-        """The largest absolute value of a cell, ``()``; of each table, ``(B,)`` or ``(L,)``, if there are several."""
-        return np.asarray(np.abs(self.values).max((-2, -1)))
-
-    @property
     def costs(self) -> NDArray[np.float64]:
         """The same table as costs in ``unit``."""
         return np.asarray(self.cost_of(self.values))

@@ -26,20 +26,20 @@ def student_interval(values: NDArray[np.float64]) -> Interval:
     return Interval(mean, mean - reach, mean + reach)
 
 
-def change(result: Result, data: str, condition: str, cost: str, method: str, against: str = "plain") -> Interval:
-    """By how many per cent a method's cost differs from another's, paired by split."""
+def change(result: Result, data: str, condition: str, cost: str, method: str) -> Interval:
+    """By how many per cent a method's cost differs from that of plain training, paired by split."""
     wanted = {"part": "costs", "data": data, "condition": condition, "cost_name": cost}
-    ours, theirs = (result.values("cost", method=name, **wanted) for name in (method, against))
+    ours, theirs = (result.values("cost", method=name, **wanted) for name in (method, "plain"))
     return student_interval(100 * (ours / theirs - 1))
 
 
-def block_means(values: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+def block_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """``(..., N) -> (T, ...)``: means over resampled days, in blocks that go round from the last day to the first.
 
     Methods that are resampled together are paired: the same days for all.
     """
     days = values.shape[-1]
-    generator = seeds.numpy_generator(seed, "blocks")
+    generator = seeds.numpy_generator(0, "blocks")
     starts = generator.integers(days, size=(RESAMPLES, -(-days // BLOCK)))
     index = ((starts[..., None] + np.arange(BLOCK)) % days).reshape(RESAMPLES, -1)[:, :days]
     weights = np.stack([np.bincount(row, minlength=days) for row in index]) / days  # (T, N)

@@ -82,7 +82,7 @@ def covered_sentence(run: AmountRun) -> str | None:
 
 def _covered(run: AmountRun, decisions: list[Tensor]) -> Interval:
     covered = np.stack([(run.labels <= choice).numpy() for choice in decisions])
-    return bootstrap(covered, seed=run.settings["seed"], times=None if run.times is None else run.times.numpy())
+    return bootstrap(covered, seed=run.settings["seed"], **run.dependence)
 
 
 def cost_bins(run: AmountRun) -> list[tuple[float, Interval]]:

@@ -66,7 +66,7 @@ def subgroups(run: AmountRun) -> dict[str, Any] | None:
         -np.stack([item.costs for item in select(run.scored, model)])
         for model in (run.comparison.chosen, run.comparison.reference)
     )
-    return by_group(run, run.by, ours, theirs, times=None if run.times is None else run.times.numpy())
+    return by_group(run, run.by, ours, theirs)
 
 
 # What the decisions came to ------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -149,6 +148,5 @@ class Amounts(Kind):
             scored=scored,
             comparison=compare(scored, choice, seed, times, prepared.test_groups),
             formulas=prepared.utility if isinstance(prepared.utility, PricedNewsvendor) else None,
-            times=None if times is None else torch.tensor(times),
             time_texts=prepared.test_texts.get(shared["settings"]["time"] or ""),
         )

@@ -33,7 +33,6 @@ class AmountRun(FinishedRun):
     utility: NumberUtility
     scored: tuple[AmountScored, ...]
     comparison: AmountComparison
-    times: Tensor | None = None  # (N,) seconds since 1970, or the numbers of the time column
     time_texts: tuple[str, ...] | None = None  # (N,) as they are in the file
 
     kind = "amounts"
@@ -46,8 +45,7 @@ class AmountRun(FinishedRun):
         return self.times.numpy().astype("datetime64[s]")
 
     def _said(self) -> dict[str, Tensor]:
-        said = {f"quantiles of {item.model}": item.predictions.quantiles for item in self.scored}
-        return said if self.times is None else {**said, "times": self.times}
+        return {f"quantiles of {item.model}": item.predictions.quantiles for item in self.scored}
 
     def _write_predictions(self, folder: RunFolder) -> None:
         for item in self.scored:
@@ -63,10 +61,7 @@ class AmountRun(FinishedRun):
         return utility, {name: torch.tensor(utility.pop(name)) for name in _COSTS}
 
     def _case_tensors(self) -> dict[str, Tensor]:
-        decided = {
-            key: torch.stack([torch.as_tensor(getattr(item, key)) for item in self.scored]) for key in _DECISIONS
-        }
-        return decided if self.times is None else {**decided, "times": self.times}
+        return {key: torch.stack([torch.as_tensor(getattr(item, key)) for item in self.scored]) for key in _DECISIONS}
 
     def _details(self) -> dict[str, Any]:
         return {"time_texts": self.time_texts}
@@ -94,7 +89,6 @@ class AmountRun(FinishedRun):
             "utility": utility,
             "scored": scored,
             "comparison": AmountComparison.from_dict(summary),
-            "times": tensors.get("times"),
             "time_texts": None if texts is None else tuple(texts),
         }
 
