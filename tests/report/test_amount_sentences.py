@@ -206,9 +206,13 @@ def test_what_drives_the_decisions(tmp_path: Path) -> None:
 # Charts --------------------------------------------------------------------------------------------
 
 
+def times(run: AmountRun) -> np.ndarray | None:
+    return None if run.times is None else run.times.numpy()
+
+
 def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
     run = amount_run(tmp_path)
-    rows, in_time = shown_rows(run, saved_model(run, "blend"))
+    rows, in_time = shown_rows(times(run), saved_model(run, "blend").choice)
     assert in_time
     assert rows.tolist() == list(range(140 - MOST_SHOWN, 140))
     shown = fan(run)
@@ -224,12 +228,12 @@ def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("days", [200, 30])
 def test_without_a_time_for_each_row_it_goes_by_decisions(tmp_path: Path, days: int) -> None:
     run = amount_run(tmp_path, days=days, timed=False)
-    rows, in_time = shown_rows(run, saved_model(run, "blend"))
+    rows, in_time = shown_rows(times(run), saved_model(run, "blend").choice)
     assert not in_time
     assert len(set(rows.tolist())) == min(days, MOST_SHOWN)
     assert (saved_model(run, "blend").choice[rows].diff() >= 0).all()
     shops = replace(amount_run(tmp_path / "shops", days=days), times=torch.arange(days).double() // 2)
-    assert not shown_rows(shops, saved_model(shops, "blend"))[1]
+    assert not shown_rows(times(shops), saved_model(shops, "blend").choice)[1]
 
 
 def test_coverage_counts_what_lies_below(tmp_path: Path) -> None:

@@ -198,7 +198,14 @@ def test_evaluate_says_what_decisions_came_to(stakes: Callable[..., Any], demand
     sold = later["sold"].to_numpy()
     costs = 15 * np.maximum(sold - taken, 0) + 5 * np.maximum(taken - sold, 0)
     assert now["cost"][0] == pytest.approx(costs.mean())
-    assert now["coverage"]["at_or_below"] == pytest.approx((sold <= taken).mean())
+    assert now["coverage"]["at_or_below"][0] == pytest.approx((sold <= taken).mean())
+    page = (tmp_path / "now" / "evaluation.html").read_text()
+    too_many = 5 * np.maximum(taken - sold, 0).sum()
+    assert f'<td data-label="cost in all">{too_many:,.0f} €</td>' in page
+    assert f'<td data-label="rows">{100 * (sold < taken).mean():.1f} %</td>' in page
+    assert "Intervals resample 11 consecutive times together" in page
+    assert "The latest 84 of 160 rows" in page
+    assert page.count('<svg viewBox="0 0') - page.count('<svg viewBox="0 0 44 14"') == 3  # fan, coverage, costs
     said = stakes(
         *("evaluate", demand_run, tmp_path / "later.csv", "--decisions", tmp_path / "d.csv", "--id", "date"),
         *("--out", tmp_path / "then"),
@@ -207,6 +214,32 @@ def test_evaluate_says_what_decisions_came_to(stakes: Callable[..., Any], demand
     then = json.loads((tmp_path / "then" / "evaluation.json").read_text())
     assert then["cost"] == pytest.approx(now["cost"])
     assert then["claims"]["cost"] == pytest.approx(now["claims"]["cost"], rel=1e-4)
+    page = (tmp_path / "then" / "evaluation.html").read_text()
+    assert "90 % of all outcomes were expected here" in page  # low and high are in the file
+    assert "now</span>" not in page  # but quantiles are not: there is only the curve of the last test
+
+
+def test_evaluate_tells_of_coverage_and_of_rows_that_have_changed(
+    stakes: Callable[..., Any], demand_run: Path, tmp_path: Path
+) -> None:
+    """More is sold than ever, on days with more rain than ever."""
+    later = demand_table(400).iloc[240:].assign(rain=lambda table: table["rain"] + 30)
+    later["sold"] += 40
+    later.to_csv(tmp_path / "later.csv", index=False)
+    said = stakes("evaluate", demand_run, tmp_path / "later.csv", "--out", tmp_path / "out")
+    assert "Decisions were enough for 0.0 % of what happened (95 % interval 0.0 % to 0.0 %); the costs ask" in said.out
+    assert "That is beyond chance: outcomes were higher than the model expected." in said.out
+    last = said.out.splitlines()[-1]
+    assert last.startswith("Retraining is due: the decisions cost more than in the last test, and the decisions cost")
+    page = (tmp_path / "out" / "evaluation.html").read_text()
+    assert f'<p class="headline">{last}</p>' in page
+    assert 'rain <span class="tag">shifted</span>' in page
+    # Without the columns, by decisions of earlier, drift is not known.
+    stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv", "--id", "date")
+    later[["date", "sold"]].to_csv(tmp_path / "sold.csv", index=False)
+    said = stakes("evaluate", demand_run, tmp_path / "sold.csv", "--decisions", tmp_path / "d.csv", "--id", "date")
+    assert "Whether rows have drifted cannot be told" in said.out
+    assert "or the steps and bounds of decisions are the reason" in said.out
 
 
 def test_costs_that_are_columns(stakes: Callable[..., Any], demand: Path, tmp_path: Path) -> None:
@@ -246,6 +279,13 @@ def test_a_menu_of_actions(stakes: Callable[..., Any], demand: Path, tmp_path: P
     assert list(table)[:6] == [*("decision", "expected_cost", "low", "high", "cost_small shift", "cost_large shift")]
     assert (table["expected_cost"] == table[["cost_small shift", "cost_large shift"]].min(axis=1)).all()
     assert (table["decision"][weekend] == "large shift").mean() > (table["decision"][~weekend] == "large shift").mean()
+    said = stakes("evaluate", tmp_path / "run", demand, "--out", tmp_path / "e")
+    assert said.code == 0, said.err
+    page = (tmp_path / "e" / "evaluation.html").read_text()
+    taken = (table["decision"] == "large shift").to_numpy()
+    assert f'<td data-label="taken"><span>{taken.sum()}<small>' in page
+    assert f'<td data-label="cost in all">{100 * taken.sum():,} €</td>' in page
+    assert 'id="fan"' not in page
 
 
 def test_a_number_with_a_table_of_costs_is_a_class(stakes: Callable[..., Any], tmp_path: Path) -> None:

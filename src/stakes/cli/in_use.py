@@ -157,4 +157,4 @@ def _evaluate_amounts(
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):
         typer.echo(sentence)
-    typer.echo(f"{folder / 'evaluation.json'}: all numbers", err=True)
+    typer.echo(f"{folder / 'evaluation.html'}: the report, one file to open in a browser or to mail", err=True)

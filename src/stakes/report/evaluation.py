@@ -1,6 +1,6 @@
 """What `stakes evaluate` found: in sentences, and as a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
 from stakes.report.words import verdict
+from stakes.tables.amounts.evaluate import AmountEvaluation
+from stakes.tables.drift import Drift
 from stakes.tables.evaluate import FEW_ROWS, Due, Evaluation, Reason
 
 SHOWN_COLUMNS = 12  # of those that drifted most
@@ -22,13 +24,14 @@ _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would h
 def sentences(evaluation: Evaluation) -> list[str]:
     """All that matters, the question of retraining last."""
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
-    if evaluation.drift is not None:
-        parts += evaluation.drift.sentences()
-    else:
-        parts.append(
-            "Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."
-        )
-    return [*parts, retraining(evaluation)]
+    return [*parts, *told_of_drift(evaluation.drift), retraining(evaluation)]
+
+
+def told_of_drift(drift: Drift | None) -> list[str]:
+    """Whether rows are like those of training, in sentences."""
+    if drift is not None:
+        return drift.sentences()
+    return ["Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."]
 
 
 def retraining(evaluation: Evaluation) -> str:
@@ -158,13 +161,33 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
     curves = {f"the last test ({evaluation.last_reliability.ece:.3f})": evaluation.last_reliability}
     if evaluation.reliability is not None:
         curves = {f"now ({evaluation.reliability.ece:.3f})": evaluation.reliability} | curves
+    return shared_parts(evaluation, words, amounts, {"decisions": "Decision by decision"}) | {
+        "quantity": f"{given} of a decision",
+        "chart": reliability_chart(curves, next(iter(curves))),
+    }
+
+
+def shared_parts(
+    evaluation: Evaluation | AmountEvaluation,
+    words: Sequence[str],
+    amounts: Mapping[str, str],
+    decided: Mapping[str, str],  # the sections about single decisions
+    notes: Sequence[str] = (),  # on the amounts
+) -> dict[str, Any]:
+    """The context of ``evaluated.html``: what the page has for classes and for amounts."""
     drift = evaluation.drift
     return {
         "title": f"What decisions about {evaluation.target} came to",
+        "parts": {
+            "amounts": "What the decisions came to",
+            **decided,
+            "claims": "Can the model still be believed?",
+            "drift": "Are the rows still the same?",
+        },
         "evaluation": evaluation,
         "sentences": words,
-        "quantity": f"{given} of a decision",
+        "shown": Amounts.of(evaluation.utility),
         "amounts": amounts,
+        "notes": notes,
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
-        "chart": reliability_chart(curves, next(iter(curves))),
     }

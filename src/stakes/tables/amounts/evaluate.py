@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from stakes.decisions import decide
 from stakes.errors import StakesError, listing
 from stakes.evaluation import metrics
-from stakes.evaluation.amounts import select
+from stakes.evaluation.amounts import select, shares_below
 from stakes.evaluation.metrics import Interval
 from stakes.mixtures import Quantiles
 from stakes.tables.amounts.decider import WITHIN, AmountDecider
@@ -36,6 +37,37 @@ class TakenAmounts(NamedTuple):
     claimed: FloatArray | None  # (N,) the expected costs; None if they are not known
     low: FloatArray | None  # (N,)
     high: FloatArray | None
+    quantiles: Tensor | None = None  # (N, 99); None if they were taken earlier
+
+    def within(self, outcomes: FloatArray) -> float | None:
+        """The share of outcomes between low and high."""
+        if self.low is None or self.high is None:
+            return None
+        return float(((self.low <= outcomes) & (outcomes <= self.high)).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """The rows, in the order of their file, for tables and charts."""
+
+    taken: TakenAmounts
+    outcomes: FloatArray  # (N,)
+    costs: FloatArray  # (N,)
+    times: FloatArray | None  # (N,) where the run has them
+    time: str | None  # their column
+    dates: bool  # whether times are dates, in seconds since 1970
+
+
+@dataclass(frozen=True, eq=False)
+class LastTest:
+    """The chosen model on the test rows of its run."""
+
+    rows: int
+    cost: Interval
+    claimed_cost: float
+    covered: float | None  # of a newsvendor
+    within: float
+    below: tuple[FloatArray, ...]  # (99,) for each seed: the share of outcomes at or below each level
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +83,17 @@ class AmountEvaluation:
     constant: str  # the decision for everybody
     constant_cost: Interval
     saving: Interval  # against that, paired
-    last_cost: Interval  # in the last test
-    last_rows: int
+    last: LastTest
     against_last: Interval  # the saving against the last test
     claimed_cost: float | None  # None if decisions came without it
     above_claim: Interval | None  # realised less claimed, paired
-    covered: float | None  # the share of outcomes at or below the decision; of a newsvendor only
+    covered: Interval | None  # the share of outcomes at or below the decision; of a newsvendor only
+    unbounded: Interval | None  # and at or below one without steps and bounds; None if that is not known
     share: float | None  # and the one that the costs ask for
     within: float | None  # the share of outcomes between low and high
     drift: Drift | None
+    cases: Cases
+    seed: int
     block: int | None = None  # consecutive times that intervals resample together
 
     @property
@@ -92,7 +126,7 @@ class AmountEvaluation:
             "unit": self.utility.unit,
             "cost": self.cost,
             "constant": {"decision": self.constant, "cost": self.constant_cost, "saving": self.saving},
-            "last_test": {"rows": self.last_rows, "cost": self.last_cost, "saving": self.against_last},
+            "last_test": {"rows": self.last.rows, "cost": self.last.cost, "saving": self.against_last},
             "claims": None
             if self.claimed_cost is None
             else {"cost": self.claimed_cost, "above": self.above_claim, "within_90": self.within},
@@ -132,43 +166,42 @@ def evaluate_amounts(
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(clean)), utility=utility)
             low, high = (each.numpy() for each in took.interval(WITHIN))
             claimed = np.asarray(utility.cost_of(took.expected_utility.double().numpy()))
-            taken = TakenAmounts(took.choice, claimed, low, high)
+            taken = TakenAmounts(took.choice, claimed, low, high, Quantiles.of(took.outcomes).values)
         drift = drift_of(decider, clean)
     except StakesError as error:
         raise StakesError(f"{labelled}: {error}") from None
     if table is not None:
         taken = _taken(table, decisions, utility)
-    time = run.settings["time"]
-    times = times_of(frame[time]) if time is not None and time in frame else None
     files = {"labelled": labelled.name} | ({"decisions": decisions.name} if decisions else {})
     names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
-    return _evaluation(run, utility, outcomes, taken, times, drift=drift, **names)
-
-
-def _evaluation(
-    run: AmountRun,
-    utility: NumberUtility,
-    outcomes: Tensor,
-    taken: TakenAmounts,
-    times: FloatArray | None,
-    **names: Any,
-) -> AmountEvaluation:
-    seed = run.settings["seed"]
-
-    def mean(values: FloatArray) -> Interval:
-        return metrics.bootstrap(values, seed=seed, times=times)
-
     costs = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
+    cases = Cases(taken, outcomes.numpy(), costs, *_times(run, frame))
+    return _evaluation(run, utility, cases, drift=drift, **names)
+
+
+def _times(run: AmountRun, frame: pd.DataFrame) -> tuple[FloatArray | None, str | None, bool]:
+    time = run.settings["time"]
+    if time is None or time not in frame:
+        return None, None, False
+    return times_of(frame[time]), time, not is_numeric_dtype(frame[time])
+
+
+def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: Any) -> AmountEvaluation:
+    seed, taken, costs = run.settings["seed"], cases.taken, cases.costs
+    outcomes = torch.from_numpy(cases.outcomes)
+
+    def mean(values: ArrayLike) -> Interval:
+        return metrics.bootstrap(values, seed=seed, times=cases.times)
+
     past = select(run.scored, "constant")[0].predictions.quantiles.double().mean(0)
     for_all = decide(Quantiles(past.expand(len(outcomes), -1)), utility)
     constant = np.asarray(utility.cost_of(utility.realised(for_all.choice, outcomes)))
-    last, own = run.comparison.row(run.comparison.chosen).cost, mean(costs)
-    within = (
-        None
-        if taken.low is None or taken.high is None
-        else (taken.low <= outcomes.numpy()) & (outcomes.numpy() <= taken.high)
-    )
-    newsvendor = isinstance(utility, Newsvendor)
+    last, own = _last_test(run), mean(costs)
+    covered = unbounded = None
+    if isinstance(utility, Newsvendor):
+        covered = mean(outcomes <= taken.choice)
+        free = None if taken.quantiles is None else utility.optimum(Quantiles(taken.quantiles))
+        unbounded = None if free is None else mean(outcomes <= free)
     alike = bool((for_all.choice == for_all.choice[0]).all())
     return AmountEvaluation(
         **names,
@@ -178,16 +211,25 @@ def _evaluation(
         constant=_text(utility, for_all.choice[0]) if alike else "as costs and the past say",
         constant_cost=mean(constant),
         saving=mean(constant - costs),
-        last_cost=last,
-        last_rows=len(run.labels),
-        against_last=metrics.independent_difference(last, own),
+        last=last,
+        against_last=metrics.independent_difference(last.cost, own),
         claimed_cost=None if taken.claimed is None else float(taken.claimed.mean()),
         above_claim=None if taken.claimed is None else mean(costs - taken.claimed),
-        covered=float((outcomes <= taken.choice).double().mean()) if newsvendor else None,
+        covered=covered,
+        unbounded=unbounded,
         share=float(np.mean(utility.share)) if isinstance(utility, Newsvendor) else None,
-        within=None if within is None else float(within.mean()),
-        block=None if times is None else metrics.block_length(times),
+        within=taken.within(cases.outcomes),
+        cases=cases,
+        seed=seed,
+        block=None if cases.times is None else metrics.block_length(cases.times),
     )
+
+
+def _last_test(run: AmountRun) -> LastTest:
+    """What the decisions of the chosen model cost in the test of the run."""
+    row = run.comparison.row(run.comparison.chosen)
+    below = [shares_below(item.predictions.quantiles, run.labels) for item in select(run.scored, row.model)]
+    return LastTest(len(run.labels), row.cost, row.claimed_cost, row.covered, row.within_90, tuple(below))
 
 
 def _text(utility: NumberUtility, choice: Tensor) -> str:
@@ -196,12 +238,12 @@ def _text(utility: NumberUtility, choice: Tensor) -> str:
 
 def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> TakenAmounts:
     """From a file of decisions, in the order of the rows."""
-    claims = [numbers(table[name]) if name in table else None for name in ("expected_cost", "low", "high")]
+    claimed, low, high = (numbers(table[name]) if name in table else None for name in ("expected_cost", "low", "high"))
     if not utility.decisions:
         choice = torch.tensor(numbers(table["decision"]))
         if not bool(choice.isfinite().all()):
             raise StakesError(f"{path}: expected a number in every row of the column 'decision', but some are missing")
-        return TakenAmounts(choice, *claims)
+        return TakenAmounts(choice, claimed, low, high)
     places = {name: number for number, name in enumerate(utility.decisions)}
     texts = table["decision"].astype(str).str.strip()
     unknown = sorted(set(texts) - set(places))
@@ -209,4 +251,4 @@ def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> Ta
         raise StakesError(
             f"{path}: expected the decisions {listing(places)} of the run's costs, but got {listing(unknown)}"
         )
-    return TakenAmounts(torch.tensor([places[text] for text in texts]), *claims)
+    return TakenAmounts(torch.tensor([places[text] for text in texts]), claimed, low, high)
