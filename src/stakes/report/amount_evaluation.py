@@ -3,20 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from stakes._io.files import write_json, write_text
 from stakes.evaluation.amounts import shares_below
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
-from stakes.report.evaluation import new_folder, shared_parts, told_of_drift, told_of_retraining
+from stakes.report.evaluation import UNKNOWN_LAST_TEST, new_folder, shared_parts, told_of_drift, told_of_retraining
 from stakes.report.numbers.claims import binned, bins_chart, coverage_chart, coverage_curve, told_of_coverage
 from stakes.report.numbers.fan import BY_DECISION, fan_chart, shown_rows, time_ticks, which_rows
 from stakes.report.numbers.models import action_rows, error_rows
 from stakes.report.page import render
 from stakes.report.words import share, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
-from stakes.utility import AmountUtility
+from stakes.utility import AmountUtility, Newsvendor, PricedNewsvendor
 from stakes.utility.menu import MenuUtility
 
 
@@ -24,8 +25,8 @@ def sentences(evaluation: AmountEvaluation) -> list[str]:
     """All that matters, the question of retraining last."""
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
     if evaluation.covered is not None and evaluation.share is not None:
-        parts.append(told_of_coverage(evaluation.covered, evaluation.share, evaluation.unbounded))
-    parts += told_of_drift(evaluation.drift)
+        parts.append(told_of_coverage(evaluation.covered, evaluation.share, evaluation.rows, evaluation.unbounded))
+    parts += [*evaluation.remarks, *told_of_drift(evaluation.drift)]
     return [*parts, told_of_retraining(evaluation.due, evaluation.reasons, evaluation.rows)]
 
 
@@ -41,7 +42,21 @@ def _realised(evaluation: AmountEvaluation) -> str:
     amounts = Amounts.of(evaluation.utility)
     lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
     cost = f"{amounts.mean(evaluation.cost)} each (95 % interval {amounts.ends(evaluation.cost)})"
-    return f"{evaluation.rows:,} decisions cost {cost}.{lost and f' Left out: {lost}.'}"
+    return f"{_at(evaluation)}{evaluation.rows:,} decisions cost {cost}.{lost and f' Left out: {lost}.'}"
+
+
+def _at(evaluation: AmountEvaluation) -> str:
+    """Which other costs, if they are not those of the run."""
+    other, amounts = evaluation.other, Amounts.of(evaluation.utility)
+    if "costs" in evaluation.files:
+        return f"At the costs of {evaluation.files['costs']}, "
+    if isinstance(other, PricedNewsvendor):
+        under, over = other.under, other.over
+    elif isinstance(other, Newsvendor) and not other.per_example:
+        under, over = (amounts.plain(float(np.asarray(cost))) for cost in (other.under, other.over))
+    else:
+        return "" if other is None else "At other costs, "
+    return f"At {under} for each unit too few and {over} for each too many, "
 
 
 def _without_model(evaluation: AmountEvaluation) -> str:
@@ -54,11 +69,11 @@ def _without_model(evaluation: AmountEvaluation) -> str:
 
 
 def _before(evaluation: AmountEvaluation) -> str:
-    amounts = Amounts.of(evaluation.utility)
-    return (
-        f"In the last test, of {evaluation.last.rows:,} rows, decisions cost {amounts.interval(evaluation.last.cost)}: "
-        f"now {_difference(evaluation.against_last, amounts)}."
-    )
+    if evaluation.last.cost is None or evaluation.against_last is None:
+        return UNKNOWN_LAST_TEST.format(would="would have cost")
+    amounts, did = Amounts.of(evaluation.utility), "cost" if evaluation.other is None else "would have cost"
+    cost, change = amounts.interval(evaluation.last.cost), _difference(evaluation.against_last, amounts)
+    return f"In the last test, of {evaluation.last.rows:,} rows, decisions {did} {cost}: now {change}."
 
 
 def _claims(evaluation: AmountEvaluation) -> str:
@@ -69,7 +84,8 @@ def _claims(evaluation: AmountEvaluation) -> str:
     within = (
         "" if evaluation.within is None else f"; {share(evaluation.within)} of the outcomes were in its 90 % interval"
     )
-    return f"The model claimed {amounts.plain(evaluation.claimed_cost)}: the decisions cost {difference}{within}."
+    by = ", if the decisions were taken by these costs" if evaluation.other and "decisions" in evaluation.files else ""
+    return f"The model claimed {amounts.plain(evaluation.claimed_cost)}{by}: the decisions cost {difference}{within}."
 
 
 def _difference(saving: Interval, amounts: Amounts) -> str:
@@ -87,8 +103,9 @@ def _page(evaluation: AmountEvaluation, words: list[str]) -> dict[str, Any]:
     shown = {
         "the decisions": amounts.interval(evaluation.cost),
         f"the same every time: {evaluation.constant}": amounts.interval(evaluation.constant_cost),
-        "the last test": amounts.interval(evaluation.last.cost),
     }
+    if evaluation.last.cost is not None:
+        shown["the last test"] = amounts.interval(evaluation.last.cost)
     if evaluation.claimed_cost is not None:
         shown["as the model claimed"] = amounts.plain(evaluation.claimed_cost)
     cases, utility, fan, mistakes, actions = evaluation.cases, evaluation.utility, None, None, None
@@ -146,8 +163,8 @@ def _claims_shown(evaluation: AmountEvaluation, amounts: Amounts) -> dict[str, A
             "" if evaluation.within is None else share(evaluation.within),
         ],
         "the last test": [
-            amounts.text(last.claimed_cost, digits),
-            amounts.text(last.cost.mean, digits),
+            "" if last.claimed_cost is None else amounts.text(last.claimed_cost, digits),
+            "" if last.cost is None else amounts.text(last.cost.mean, digits),
             share(last.within),
         ],
     }

@@ -17,7 +17,10 @@ from stakes.tables.drift import Drift
 from stakes.tables.evaluate import FEW_ROWS, Due, Evaluation, Reason
 
 SHOWN_COLUMNS = 12  # of those that drifted most
-
+UNKNOWN_LAST_TEST = (
+    "What the decisions of the last test {would} is not known: these costs depend on columns of the rows, which a run "
+    "does not keep."
+)
 _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would have been worth")}
 
 
@@ -126,10 +129,7 @@ def _without_model(evaluation: Evaluation) -> str:
 def _before(evaluation: Evaluation) -> str:
     did, would = _VERB[evaluation.utility.given]
     if evaluation.last_worth is None or evaluation.against_last is None:
-        return (
-            f"What the decisions of the last test {would} is not known: these costs depend on columns of the rows, "
-            "which a run does not keep."
-        )
+        return UNKNOWN_LAST_TEST.format(would=would)
     amount, change = _amount(evaluation.last_worth, evaluation), _difference(evaluation.against_last, evaluation)
     said = would if "costs" in evaluation.files else did
     return f"In the last test, of {evaluation.last_rows:,} rows, decisions {said} {amount}: now {change}."

@@ -18,6 +18,7 @@ from stakes.utility import Newsvendor
 
 LEAST_ROWS, MOST_BINS = 20, 10  # in a bin of expected costs; bins
 LEAST_SPREAD = 0.1  # of expected costs, against their mean: where they hardly differ, there is nothing to see
+RULE_OF_THREE = 3  # rows
 _EVERY = slice(4, None, 10)  # levels .05, .15, ... .95
 
 
@@ -72,16 +73,20 @@ def covered_sentence(run: AmountRun) -> str | None:
     scored, asked = select(run.scored, run.comparison.chosen), float(np.mean(utility.share))
     level = _covered(run, [item.choice for item in scored])
     free = _covered(run, [utility.optimum(Quantiles(item.predictions.quantiles)) for item in scored])
-    return told_of_coverage(level, asked, free)
+    return told_of_coverage(level, asked, len(run.labels), free)
 
 
-def told_of_coverage(level: Interval, asked: float, free: Interval | None) -> str:
-    """``free`` is what decisions would have covered without steps and bounds; None if that is not known."""
+def told_of_coverage(level: Interval, asked: float, rows: int, free: Interval | None) -> str:
+    """``free`` is what decisions would have covered without steps and bounds; None if that is not known.
+
+    Where all rows are covered, or none, resamples say no more than that; by the rule of three, three rows more or less
+    are chance.
+    """
     sentence = (
         f"Decisions were enough for {share(level.mean)} of what happened (95 % interval {share(level.low)} to "
         f"{share(level.high)}); the costs ask for {share(asked)}"
     )
-    if level.low <= asked <= level.high:
+    if level.low <= asked <= level.high or abs(level.mean - asked) <= RULE_OF_THREE / rows:
         return f"{sentence}, which chance explains."
     reason = f"outcomes were {'higher' if level.mean < asked else 'lower'} than the model expected"
     if free is None:

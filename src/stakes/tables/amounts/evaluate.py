@@ -1,7 +1,7 @@
 """``stakes evaluate`` for outcomes that are numbers: what decisions came to, against what was claimed and tested."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,17 +15,18 @@ from torch import Tensor
 from stakes.decisions import decide
 from stakes.errors import StakesError, listing
 from stakes.evaluation import metrics
-from stakes.evaluation.amounts import select, shares_below
+from stakes.evaluation.amounts import score, select, shares_below
 from stakes.evaluation.metrics import Interval
 from stakes.mixtures import Quantiles
 from stakes.tables.amounts.decider import WITHIN, AmountDecider
 from stakes.tables.amounts.lags import times_of
+from stakes.tables.amounts.other_costs import AmountCosts, warn_beyond_levels
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.drift import Drift
 from stakes.tables.evaluate import FEW_ROWS, MANY_UNUSUAL, Due, Reason, drift_of, read_outcomes
 from stakes.tables.joined import match_decisions
 from stakes.tables.values import numbers, utility_of_rows
-from stakes.utility import Newsvendor, NumberUtility
+from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
 
 FloatArray = NDArray[np.float64]
 
@@ -63,8 +64,8 @@ class LastTest:
     """The chosen model on the test rows of its run."""
 
     rows: int
-    cost: Interval
-    claimed_cost: float
+    cost: Interval | None  # None where other costs depend on columns that a run does not keep
+    claimed_cost: float | None
     covered: float | None  # of a newsvendor
     within: float
     below: tuple[FloatArray, ...]  # (99,) for each seed: the share of outcomes at or below each level
@@ -84,7 +85,7 @@ class AmountEvaluation:
     constant_cost: Interval
     saving: Interval  # against that, paired
     last: LastTest
-    against_last: Interval  # the saving against the last test
+    against_last: Interval | None  # the saving against the last test
     claimed_cost: float | None  # None if decisions came without it
     above_claim: Interval | None  # realised less claimed, paired
     covered: Interval | None  # the share of outcomes at or below the decision; of a newsvendor only
@@ -94,6 +95,8 @@ class AmountEvaluation:
     drift: Drift | None
     cases: Cases
     seed: int
+    other: AmountCosts | None = None  # costs that are not those of the run, as they were given
+    remarks: tuple[str, ...] = ()  # on decisions by these
     block: int | None = None  # consecutive times that intervals resample together
 
     @property
@@ -101,7 +104,7 @@ class AmountEvaluation:
         """What speaks for retraining, beyond chance."""
         claim, drift = self.above_claim, self.drift
         found: dict[Reason, bool] = {
-            "last test": self.against_last.high < 0,
+            "last test": self.against_last is not None and self.against_last.high < 0,
             "claim": claim is not None and claim.low > 0,
             "constant": self.saving.high < 0,
             "shifted": drift is not None and bool(drift.drifted),
@@ -120,6 +123,7 @@ class AmountEvaluation:
         """Plain JSON types; an interval has its mean, low and high end."""
         return {
             "target": self.target,
+            **({} if self.other is None else {"costs": self.other.to_dict()}),
             **self.files,
             "rows": self.rows,
             "left_out": dict(self.left_out),
@@ -144,9 +148,13 @@ def evaluate_amounts(
     decisions: Path | None = None,
     id_column: str | None = None,
     target: str | None = None,
+    costs: Path | Utility | None = None,
 ) -> AmountEvaluation:
-    """What the decisions of a run's model came to on rows whose outcomes are known, taken now or before."""
-    run, decider = AmountRun.load(path), AmountDecider(path)
+    """What the decisions of a run's model came to on rows whose outcomes are known, taken now or before.
+
+    ``costs`` are others than those of the run, by which decisions are taken and all is valued, the last test too.
+    """
+    run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
     frame, left_out = read_outcomes(labelled, target, decisions, id_column)
     table: pd.DataFrame | None = None
@@ -163,6 +171,7 @@ def evaluate_amounts(
         utility = utility_of_rows(decider.utility, clean)
         assert isinstance(utility, NumberUtility)
         if table is None:
+            warn_beyond_levels(utility, len(frame))
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(clean)), utility=utility)
             low, high = (each.numpy() for each in took.interval(WITHIN))
             claimed = np.asarray(utility.cost_of(took.expected_utility.double().numpy()))
@@ -172,10 +181,16 @@ def evaluate_amounts(
         raise StakesError(f"{labelled}: {error}") from None
     if table is not None:
         taken = _taken(table, decisions, utility)
-    files = {"labelled": labelled.name} | ({"decisions": decisions.name} if decisions else {})
-    names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
-    costs = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
-    cases = Cases(taken, outcomes.numpy(), costs, *_times(run, frame))
+    named = {"labelled": labelled, "decisions": decisions, "costs": costs if isinstance(costs, Path) else None}
+    names = {
+        "target": target,
+        "files": {key: file.name for key, file in named.items() if file is not None},
+        "left_out": {name: count for name, count in left_out.items() if count},
+        "other": None if costs is None else decider.utility,
+        "remarks": () if table is not None else decider.remarks,
+    }
+    realised = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
+    cases = Cases(taken, outcomes.numpy(), realised, *_times(run, frame))
     return _evaluation(run, utility, cases, drift=drift, **names)
 
 
@@ -196,7 +211,7 @@ def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: A
     past = select(run.scored, "constant")[0].predictions.quantiles.double().mean(0)
     for_all = decide(Quantiles(past.expand(len(outcomes), -1)), utility)
     constant = np.asarray(utility.cost_of(utility.realised(for_all.choice, outcomes)))
-    last, own = _last_test(run), mean(costs)
+    last, own = _last_test(run, names["other"]), mean(costs)
     covered = unbounded = None
     if isinstance(utility, Newsvendor):
         covered = mean(outcomes <= taken.choice)
@@ -212,7 +227,7 @@ def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: A
         constant_cost=mean(constant),
         saving=mean(constant - costs),
         last=last,
-        against_last=metrics.independent_difference(last.cost, own),
+        against_last=None if last.cost is None else metrics.independent_difference(last.cost, own),
         claimed_cost=None if taken.claimed is None else float(taken.claimed.mean()),
         above_claim=None if taken.claimed is None else mean(costs - taken.claimed),
         covered=covered,
@@ -225,11 +240,25 @@ def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: A
     )
 
 
-def _last_test(run: AmountRun) -> LastTest:
-    """What the decisions of the chosen model cost in the test of the run."""
-    row = run.comparison.row(run.comparison.chosen)
-    below = [shares_below(item.predictions.quantiles, run.labels) for item in select(run.scored, row.model)]
-    return LastTest(len(run.labels), row.cost, row.claimed_cost, row.covered, row.within_90, tuple(below))
+def _last_test(run: AmountRun, other: AmountCosts | None) -> LastTest:
+    """The chosen model in the test of the run: what its decisions cost as it was, or at other costs."""
+    row, scored = run.comparison.row(run.comparison.chosen), select(run.scored, run.comparison.chosen)
+    below = tuple(shares_below(item.predictions.quantiles, run.labels) for item in scored)
+    last = LastTest(len(run.labels), row.cost, row.claimed_cost, row.covered, row.within_90, below)
+    if other is None:
+        return last
+    if isinstance(other, PricedNewsvendor):
+        return replace(last, cost=None, claimed_cost=None, covered=None)
+    again = [score(item.predictions, run.labels, other) for item in scored]
+    times = None if run.times is None else run.times.numpy()
+    costs = np.stack([item.costs for item in again])  # (R, N)
+    covered = [item.scores["covered"] for item in again if item.scores["covered"] is not None]
+    return replace(
+        last,
+        cost=metrics.bootstrap(costs, seed=run.settings["seed"], times=times, groups=run.groups),
+        claimed_cost=float(np.mean([item.expected_costs for item in again])),
+        covered=float(np.mean(covered)) if covered else None,
+    )
 
 
 def _text(utility: NumberUtility, choice: Tensor) -> str:
@@ -240,7 +269,10 @@ def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> Ta
     """From a file of decisions, in the order of the rows."""
     claimed, low, high = (numbers(table[name]) if name in table else None for name in ("expected_cost", "low", "high"))
     if not utility.decisions:
-        choice = torch.tensor(numbers(table["decision"]))
+        try:
+            choice = torch.tensor(numbers(table["decision"]))
+        except StakesError as error:
+            raise StakesError(f"{path}: {error}; if other costs were decided by, give them") from None
         if not bool(choice.isfinite().all()):
             raise StakesError(f"{path}: expected a number in every row of the column 'decision', but some are missing")
         return TakenAmounts(choice, claimed, low, high)
@@ -249,6 +281,7 @@ def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> Ta
     unknown = sorted(set(texts) - set(places))
     if unknown:
         raise StakesError(
-            f"{path}: expected the decisions {listing(places)} of the run's costs, but got {listing(unknown)}"
+            f"{path}: expected the decisions {listing(places)} of the costs, but got {listing(unknown)}; if other "
+            "costs were decided by, give them"
         )
     return TakenAmounts(torch.tensor([places[text] for text in texts]), claimed, low, high)
