@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from stakes import Decider, Newsvendor, SavedModel, StakesWarning
+from stakes.evaluation.promises import mean_cost_bound
 from stakes.mixtures import LEVELS
 from stakes.predictors import QuantileBlend
 from stakes.tables.amounts.decider import AmountDecider
@@ -582,3 +583,39 @@ def test_bad_other_costs(
     named = ("decide", run_folder, demand, "--out", tmp_path / "d.csv", "--under", "1", "--over", "1")
     assert "are for outcomes that are numbers, but those of" in refused(*named)
     assert "give other costs with --costs FILE" in refused("evaluate", run_folder, demand, "--over", "1")
+
+
+# What can be promised ----------------------------------------------------------------------------------
+
+
+def test_the_mean_cost_that_can_be_promised(stakes: Callable[..., Any], demand_run: Path, tmp_path: Path) -> None:
+    later = demand_table(400).iloc[240:]
+    later.to_csv(tmp_path / "later.csv", index=False)
+    evaluate = ("evaluate", demand_run, tmp_path / "later.csv", "--out", tmp_path / "e")
+    said = stakes(*evaluate)
+    assert "With 95 % confidence" not in said.out
+    assert (
+        "No mean cost can be promised: one decision may cost any amount" in (tmp_path / "e/evaluation.html").read_text()
+    )
+    assert json.loads((tmp_path / "e/evaluation.json").read_text())["promise"]["mean_cost_at_most"] is None
+    said = stakes(*evaluate, "--worst", 400)
+    found = json.loads((tmp_path / "e/evaluation.json").read_text())
+    stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv")
+    taken, sold = pd.read_csv(tmp_path / "d.csv")["decision"].to_numpy(), later["sold"].to_numpy()
+    costs = newsvendor_costs(taken, sold, 15, 5)
+    means = costs[160 % 11 :].reshape(-1, 11).mean(1)
+    assert found["promise"]["mean_cost_at_most"] == pytest.approx(mean_cost_bound(means, 400.0))
+    assert found["promise"]["block"] == 11
+    assert "With 95 % confidence, decisions about rows like these cost at most " in said.out
+    assert "no decision can cost more than 400 €, as was stated" in said.out
+    assert "and one did cost" in stakes(*evaluate, "--worst", costs.max() - 1).err
+    report = stakes("report", demand_run, "--worst", 400)
+    assert report.code == 0, report.err
+    # Without the column of times, rows may be neighbours.
+    later[["date", "sold"]].rename(columns={"date": "day"}).to_csv(tmp_path / "sold.csv", index=False)
+    stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv", "--keep", "date")
+    pd.read_csv(tmp_path / "d.csv").rename(columns={"date": "day"}).to_csv(tmp_path / "d.csv", index=False)
+    joined = ("evaluate", demand_run, tmp_path / "sold.csv", "--decisions", tmp_path / "d.csv", "--id", "day")
+    said = stakes(*joined, "--worst", 400, "--out", tmp_path / "j")
+    assert said.code == 0, said.err
+    assert "the column &#39;date&#39; is not there" in (tmp_path / "j/evaluation.html").read_text()

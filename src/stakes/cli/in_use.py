@@ -30,6 +30,15 @@ Over = Annotated[
     typer.Option(metavar="COST", help="And of each unit too many, with --under.", show_default="as fitted"),
 ]
 
+Worst = Annotated[
+    float | None,
+    typer.Option(
+        metavar="COST",
+        help="The most that one decision can cost, where the costs do not say it (those of units, and formulas): then "
+        "the mean cost is told that holds with 95 % confidence.",
+    ),
+]
+
 
 def decide(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
@@ -133,6 +142,7 @@ def evaluate(
     ] = None,
     under: Under = None,
     over: Over = None,
+    worst: Worst = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report.", show_default="RUN/evaluation-1, and so on")
     ] = None,
@@ -154,7 +164,7 @@ def evaluate(
     if is_about_amounts(run):
         if labels is not None:
             raise StakesError("--labels is for outcomes with names, but those of this run are numbers; leave it out")
-        _evaluate_amounts(run, labelled, decisions, id_column, target, other, out)
+        _evaluate_amounts(run, labelled, decisions, id_column, target, other, worst, out)
         return
     evaluation = evaluate_run(
         run,
@@ -164,6 +174,7 @@ def evaluate(
         target=target,
         renames=None if labels is None else renames(labels),
         costs=costs,
+        worst=worst,
     )
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):
@@ -178,12 +189,15 @@ def _evaluate_amounts(
     id_column: str | None,
     target: str | None,
     costs: "Path | Utility | None",
+    worst: float | None,
     out: Path | None,
 ) -> None:
     from stakes.report.amount_evaluation import sentences, write_evaluation
     from stakes.tables.amounts.evaluate import evaluate_amounts
 
-    evaluation = evaluate_amounts(run, labelled, decisions=decisions, id_column=id_column, target=target, costs=costs)
+    evaluation = evaluate_amounts(
+        run, labelled, decisions=decisions, id_column=id_column, target=target, costs=costs, worst=worst
+    )
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):
         typer.echo(sentence)

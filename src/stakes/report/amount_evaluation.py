@@ -15,6 +15,7 @@ from stakes.report.numbers.claims import binned, bins_chart, coverage_chart, cov
 from stakes.report.numbers.fan import BY_DECISION, fan_chart, shown_rows, time_ticks, which_rows
 from stakes.report.numbers.models import action_rows, error_rows
 from stakes.report.page import render
+from stakes.report.promises import told_of_promise
 from stakes.report.words import share, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
 from stakes.utility import AmountUtility, Newsvendor, PricedNewsvendor
@@ -26,6 +27,7 @@ def sentences(evaluation: AmountEvaluation) -> list[str]:
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
     if evaluation.covered is not None and evaluation.share is not None:
         parts.append(told_of_coverage(evaluation.covered, evaluation.share, evaluation.rows, evaluation.unbounded))
+    parts += [told_of_promise(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
     parts += [*evaluation.remarks, *told_of_drift(evaluation.drift)]
     return [*parts, told_of_retraining(evaluation.due, evaluation.reasons, evaluation.rows)]
 

@@ -11,6 +11,7 @@ from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
+from stakes.report.promises import told_of_promise
 from stakes.report.words import verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
 from stakes.tables.drift import Drift
@@ -27,6 +28,7 @@ _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would h
 def sentences(evaluation: Evaluation) -> list[str]:
     """All that matters, the question of retraining last."""
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
+    parts += [told_of_promise(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
     return [*parts, *told_of_drift(evaluation.drift), retraining(evaluation)]
 
 
@@ -175,7 +177,8 @@ def shared_parts(
     notes: Sequence[str] = (),  # on the amounts
 ) -> dict[str, Any]:
     """The context of ``evaluated.html``: what the page has for classes and for amounts."""
-    drift = evaluation.drift
+    drift, promised = evaluation.drift, evaluation.promise
+    withheld = [told_of_promise(promised, evaluation.utility)] if promised.bound is None else []
     return {
         "title": f"What decisions about {evaluation.target} came to",
         "parts": {
@@ -188,6 +191,6 @@ def shared_parts(
         "sentences": words,
         "shown": Amounts.of(evaluation.utility),
         "amounts": amounts,
-        "notes": notes,
+        "notes": [*notes, *withheld],
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
     }

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from stakes.decisions import decide
@@ -17,13 +16,22 @@ from stakes.errors import StakesError, listing
 from stakes.evaluation import metrics
 from stakes.evaluation.amounts import score, select, shares_below
 from stakes.evaluation.metrics import Interval
+from stakes.evaluation.promises import Promise, promise
 from stakes.mixtures import Quantiles
 from stakes.tables.amounts.decider import WITHIN, AmountDecider
-from stakes.tables.amounts.lags import times_of
 from stakes.tables.amounts.other_costs import AmountCosts, warn_beyond_levels
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.drift import Drift
-from stakes.tables.evaluate import FEW_ROWS, MANY_UNUSUAL, Due, Reason, drift_of, read_outcomes
+from stakes.tables.evaluate import (
+    FEW_ROWS,
+    MANY_UNUSUAL,
+    Due,
+    Reason,
+    belong_together,
+    drift_of,
+    read_outcomes,
+    row_times,
+)
 from stakes.tables.joined import match_decisions
 from stakes.tables.values import numbers, utility_of_rows
 from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
@@ -95,6 +103,7 @@ class AmountEvaluation:
     drift: Drift | None
     cases: Cases
     seed: int
+    promise: Promise
     other: AmountCosts | None = None  # costs that are not those of the run, as they were given
     remarks: tuple[str, ...] = ()  # on decisions by these
     block: int | None = None  # consecutive times that intervals resample together
@@ -136,6 +145,7 @@ class AmountEvaluation:
             else {"cost": self.claimed_cost, "above": self.above_claim, "within_90": self.within},
             "coverage": None if self.covered is None else {"at_or_below": self.covered, "asked_for": self.share},
             "block": self.block,
+            "promise": self.promise.to_dict(),
             "drift": None if self.drift is None else self.drift.to_dict(),
             "retraining": {"due": self.due, "because": self.reasons},
         }
@@ -149,10 +159,12 @@ def evaluate_amounts(
     id_column: str | None = None,
     target: str | None = None,
     costs: Path | Utility | None = None,
+    worst: float | None = None,
 ) -> AmountEvaluation:
     """What the decisions of a run's model came to on rows whose outcomes are known, taken now or before.
 
     ``costs`` are others than those of the run, by which decisions are taken and all is valued, the last test too.
+    ``worst`` is the most that a decision can cost, for a promise: see `stakes.evaluation.promises`.
     """
     run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
@@ -190,15 +202,9 @@ def evaluate_amounts(
         "remarks": () if table is not None else decider.remarks,
     }
     realised = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
-    cases = Cases(taken, outcomes.numpy(), realised, *_times(run, frame))
-    return _evaluation(run, utility, cases, drift=drift, **names)
-
-
-def _times(run: AmountRun, frame: pd.DataFrame) -> tuple[FloatArray | None, str | None, bool]:
-    time = run.settings["time"]
-    if time is None or time not in frame:
-        return None, None, False
-    return times_of(frame[time]), time, not is_numeric_dtype(frame[time])
+    cases = Cases(taken, outcomes.numpy(), realised, *row_times(run, frame))
+    promised = promise(realised, utility, worst=worst, times=cases.times, withheld=belong_together(run, frame))
+    return _evaluation(run, utility, cases, drift=drift, promise=promised, **names)
 
 
 def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: Any) -> AmountEvaluation:
