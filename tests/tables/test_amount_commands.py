@@ -322,7 +322,8 @@ def test_without_time_every_row_of_a_small_table_is_tested(
 
 BAD = {
     ("--under", "15"): "expected --under and --over together",
-    ("--under", "15", "--over", "-5"): "expected over as a cost of 0 or more",
+    ("--under", "15", "--over", "-5"): "--over: expected a cost of 0 or more of each unit too many, but got -5",
+    ("--under", "inf", "--over", "5"): "--under: expected a cost of 0 or more of each unit too few, but got inf",
     ("--under", "0", "--over", "0"): "expected a cost above 0 of too few or of too many",
     ("--under", "=rain - 5", "--over", "1"): "expected costs of 0 or more for under, =rain - 5, but row ",
     ("--under", "cost", "--over", "1"): "expected the columns 'cost', which the costs depend on",
@@ -358,7 +359,7 @@ def test_bad_targets(refused: Callable[..., str], demand: Path, tmp_path: Path) 
         costs = ("--under", 1, "--over", 1, "--out", tmp_path / "run")
         return refused("fit", tmp_path / "d.csv", "--target", target, *costs)
 
-    assert "--under and --over are for a target that is a number" in fit("weekday")
+    assert "--under, --over and cost curves are for a target that is a number" in fit("weekday")
     assert "expected amounts that differ, but every row has 3" in fit("sold", sold=3)
     gap = demand_table()["sold"].astype(float)
     gap[4] = np.nan
@@ -440,6 +441,21 @@ def test_a_model_without_training_rows(stakes: Callable[..., Any], demand: Path,
     task = TableTask(demand, "sold", under="15", over="5", keep_rows=False)
     assert "neighbours" not in task.kind.catalogue.trained_for(task.compared)
     assert "blend" in task.compared
+
+
+def test_a_handful_of_rows_says_nothing_and_outcomes_are_numbers(
+    stakes: Callable[..., Any], refused: Callable[..., str], demand_run: Path, tmp_path: Path
+) -> None:
+    few = demand_table(400).iloc[240:245]
+    few["sold"] += 200.0
+    few.to_csv(tmp_path / "few.csv", index=False)
+    said = stakes("evaluate", demand_run, tmp_path / "few.csv", "--out", tmp_path / "e")
+    assert "too few rows to tell whether that is chance" in said.out
+    assert "5 rows cannot tell whether retraining is due" in said.out
+    few.assign(sold=np.inf).to_csv(tmp_path / "few.csv", index=False)
+    assert "expected finite numbers, but row 1 has none" in refused("evaluate", demand_run, tmp_path / "few.csv")
+    few.assign(sold="many").to_csv(tmp_path / "few.csv", index=False)
+    assert "expected a number, but row 1 has 'many'" in refused("evaluate", demand_run, tmp_path / "few.csv")
 
 
 # Other costs than those of the fit ---------------------------------------------------------------------
@@ -575,7 +591,7 @@ def test_bad_other_costs(
 ) -> None:
     for start in (("decide", demand_run, demand, "--out", tmp_path / "d.csv"), ("evaluate", demand_run, demand)):
         assert "got only '--under'; give the other one too" in refused(*start, "--under", "5")
-        assert "expected over as a cost of 0 or more" in refused(*start, "--under", "5", "--over=-1")
+        assert "--over: expected a cost of 0 or more of each unit" in refused(*start, "--under", "5", "--over=-1")
         both = ("--under", "1", "--over", "1", "--costs", "costs.csv")
         assert "but got '--costs', '--under', '--over'; leave one out" in refused(*start, *both)
         assert "the costs depend on the target 'sold'" in refused(*start, "--under", "=sold", "--over", "1")

@@ -18,6 +18,7 @@ from stakes.report.page import render
 from stakes.report.promises import told_of_promise
 from stakes.report.words import share, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
+from stakes.tables.evaluate import FEW_ROWS
 from stakes.utility import AmountUtility, Newsvendor, PricedNewsvendor
 from stakes.utility.menu import MenuUtility
 
@@ -66,7 +67,7 @@ def _without_model(evaluation: AmountEvaluation) -> str:
     return (
         f"Deciding the same every time ({evaluation.constant}) would have cost "
         f"{amounts.interval(evaluation.constant_cost)}: the decisions cost "
-        f"{_difference(evaluation.saving, amounts)}."
+        f"{_difference(evaluation.saving, evaluation)}."
     )
 
 
@@ -74,7 +75,7 @@ def _before(evaluation: AmountEvaluation) -> str:
     if evaluation.last.cost is None or evaluation.against_last is None:
         return UNKNOWN_LAST_TEST.format(would="would have cost")
     amounts, did = Amounts.of(evaluation.utility), "cost" if evaluation.other is None else "would have cost"
-    cost, change = amounts.interval(evaluation.last.cost), _difference(evaluation.against_last, amounts)
+    cost, change = amounts.interval(evaluation.last.cost), _difference(evaluation.against_last, evaluation)
     return f"In the last test, of {evaluation.last.rows:,} rows, decisions {did} {cost}: now {change}."
 
 
@@ -82,7 +83,7 @@ def _claims(evaluation: AmountEvaluation) -> str:
     if evaluation.claimed_cost is None or evaluation.above_claim is None:
         return "What the model claimed is not known: the decisions came without expected costs."
     amounts, above = Amounts.of(evaluation.utility), evaluation.above_claim
-    difference = _difference(Interval(-above.mean, -above.high, -above.low), amounts)
+    difference = _difference(Interval(-above.mean, -above.high, -above.low), evaluation)
     within = (
         "" if evaluation.within is None else f"; {share(evaluation.within)} of the outcomes were in its 90 % interval"
     )
@@ -90,10 +91,13 @@ def _claims(evaluation: AmountEvaluation) -> str:
     return f"The model claimed {amounts.plain(evaluation.claimed_cost)}{by}: the decisions cost {difference}{within}."
 
 
-def _difference(saving: Interval, amounts: Amounts) -> str:
+def _difference(saving: Interval, evaluation: AmountEvaluation) -> str:
+    amounts = Amounts.of(evaluation.utility)
     if verdict(saving) == "same":
         return "the same"
     chance = "not beyond chance" if verdict(saving) == "unclear" else "beyond chance"
+    if evaluation.rows < FEW_ROWS:
+        chance = "too few rows to tell whether that is chance"
     return f"{amounts.difference(saving)} (95 % interval {amounts.range(saving)}), {chance}"
 
 

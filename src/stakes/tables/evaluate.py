@@ -234,7 +234,7 @@ def read_outcomes(
     frame = read_table(labelled, untouched=() if id_column is None else (id_column,))
     absent = [name for name in (target, id_column) if name is not None and name not in frame.columns]
     if absent:
-        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there")
+        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there; check the spelling")
     known = as_text(frame[target]).notna()
     return frame[known], {"rows without an outcome": int((~known).sum())}
 

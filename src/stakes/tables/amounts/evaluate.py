@@ -33,7 +33,7 @@ from stakes.tables.evaluate import (
     row_times,
 )
 from stakes.tables.joined import match_decisions
-from stakes.tables.values import numbers, utility_of_rows
+from stakes.tables.values import numbers, row_number, utility_of_rows
 from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
 
 FloatArray = NDArray[np.float64]
@@ -110,12 +110,12 @@ class AmountEvaluation:
 
     @property
     def reasons(self) -> list[Reason]:
-        """What speaks for retraining, beyond chance."""
-        claim, drift = self.above_claim, self.drift
+        """What speaks for retraining, beyond chance; a handful of rows says nothing about costs."""
+        claim, drift, enough = self.above_claim, self.drift, self.rows >= FEW_ROWS
         found: dict[Reason, bool] = {
-            "last test": self.against_last is not None and self.against_last.high < 0,
-            "claim": claim is not None and claim.low > 0,
-            "constant": self.saving.high < 0,
+            "last test": enough and self.against_last is not None and self.against_last.high < 0,
+            "claim": enough and claim is not None and claim.low > 0,
+            "constant": enough and self.saving.high < 0,
             "shifted": drift is not None and bool(drift.drifted),
             "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
         }
@@ -177,6 +177,9 @@ def evaluate_amounts(
         if not len(frame):
             raise StakesError(f"expected outcomes in column {target!r}, but there are none")
         outcomes = torch.tensor(numbers(frame[target]))
+        if not bool(outcomes.isfinite().all()):
+            row = row_number(frame.index, int((~outcomes.isfinite()).long().argmax()))
+            raise StakesError(f"column {target!r}: expected finite numbers, but row {row} has none; leave that row out")
         lags = decider.model.lags
         whole = frame if lags is None or table is not None else lags.add(frame)
         clean = decider.encoder.formats.clean(whole)
