@@ -15,7 +15,7 @@ from stakes.evaluation.metrics import Interval
 from stakes.mixtures import LEVELS
 from stakes.report.charts import round_numbers
 from stakes.report.drivers import drivers
-from stakes.report.numbers.claims import cost_bins, coverage, covered_sentence
+from stakes.report.numbers.claims import cost_bins, coverage, covered_sentence, told_of_coverage
 from stakes.report.numbers.fan import MOST_SHOWN, fan, saved_model, shown_rows
 from stakes.report.numbers.headline import caveats, headline, rule, serial_correlation
 from stakes.report.numbers.models import actions, mistakes, subgroups
@@ -203,12 +203,23 @@ def test_what_drives_the_decisions(tmp_path: Path) -> None:
     assert shown["said"].startswith("weekday matters most: without what it tells, decisions cost 9.00 € more each.")
 
 
+def test_coverage_of_all_rows_is_chance_where_nearly_all_is_asked_for() -> None:
+    """Resamples of 100 covered rows are all covered; by the rule of three, 97.5 % may still be the truth."""
+    everything = Interval(1.0, 1.0, 1.0)
+    assert told_of_coverage(everything, 0.975, 100, None).endswith("ask for 97.5 %, which chance explains.")
+    assert "beyond chance: outcomes were lower" in told_of_coverage(everything, 0.9, 100, None)
+
+
 # Charts --------------------------------------------------------------------------------------------
+
+
+def times(run: AmountRun) -> np.ndarray | None:
+    return None if run.times is None else run.times.numpy()
 
 
 def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
     run = amount_run(tmp_path)
-    rows, in_time = shown_rows(run, saved_model(run, "blend"))
+    rows, in_time = shown_rows(times(run), saved_model(run, "blend").choice)
     assert in_time
     assert rows.tolist() == list(range(140 - MOST_SHOWN, 140))
     shown = fan(run)
@@ -224,12 +235,12 @@ def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("days", [200, 30])
 def test_without_a_time_for_each_row_it_goes_by_decisions(tmp_path: Path, days: int) -> None:
     run = amount_run(tmp_path, days=days, timed=False)
-    rows, in_time = shown_rows(run, saved_model(run, "blend"))
+    rows, in_time = shown_rows(times(run), saved_model(run, "blend").choice)
     assert not in_time
     assert len(set(rows.tolist())) == min(days, MOST_SHOWN)
     assert (saved_model(run, "blend").choice[rows].diff() >= 0).all()
     shops = replace(amount_run(tmp_path / "shops", days=days), times=torch.arange(days).double() // 2)
-    assert not shown_rows(shops, saved_model(shops, "blend"))[1]
+    assert not shown_rows(times(shops), saved_model(shops, "blend").choice)[1]
 
 
 def test_coverage_counts_what_lies_below(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from stakes import Decider, SavedModel
+from stakes import Decider, Newsvendor, SavedModel, StakesWarning
+from stakes.evaluation.promises import mean_cost_bound
 from stakes.mixtures import LEVELS
 from stakes.predictors import QuantileBlend
 from stakes.tables.amounts.decider import AmountDecider
@@ -198,7 +199,14 @@ def test_evaluate_says_what_decisions_came_to(stakes: Callable[..., Any], demand
     sold = later["sold"].to_numpy()
     costs = 15 * np.maximum(sold - taken, 0) + 5 * np.maximum(taken - sold, 0)
     assert now["cost"][0] == pytest.approx(costs.mean())
-    assert now["coverage"]["at_or_below"] == pytest.approx((sold <= taken).mean())
+    assert now["coverage"]["at_or_below"][0] == pytest.approx((sold <= taken).mean())
+    page = (tmp_path / "now" / "evaluation.html").read_text()
+    too_many = 5 * np.maximum(taken - sold, 0).sum()
+    assert f'<td data-label="cost in all">{too_many:,.0f} €</td>' in page
+    assert f'<td data-label="rows">{100 * (sold < taken).mean():.1f} %</td>' in page
+    assert "Intervals resample 11 consecutive times together" in page
+    assert "The latest 84 of 160 rows" in page
+    assert page.count('<svg viewBox="0 0') - page.count('<svg viewBox="0 0 44 14"') == 3  # fan, coverage, costs
     said = stakes(
         *("evaluate", demand_run, tmp_path / "later.csv", "--decisions", tmp_path / "d.csv", "--id", "date"),
         *("--out", tmp_path / "then"),
@@ -207,6 +215,32 @@ def test_evaluate_says_what_decisions_came_to(stakes: Callable[..., Any], demand
     then = json.loads((tmp_path / "then" / "evaluation.json").read_text())
     assert then["cost"] == pytest.approx(now["cost"])
     assert then["claims"]["cost"] == pytest.approx(now["claims"]["cost"], rel=1e-4)
+    page = (tmp_path / "then" / "evaluation.html").read_text()
+    assert "90 % of all outcomes were expected here" in page  # low and high are in the file
+    assert "now</span>" not in page  # but quantiles are not: there is only the curve of the last test
+
+
+def test_evaluate_tells_of_coverage_and_of_rows_that_have_changed(
+    stakes: Callable[..., Any], demand_run: Path, tmp_path: Path
+) -> None:
+    """More is sold than ever, on days with more rain than ever."""
+    later = demand_table(400).iloc[240:].assign(rain=lambda table: table["rain"] + 30)
+    later["sold"] += 40
+    later.to_csv(tmp_path / "later.csv", index=False)
+    said = stakes("evaluate", demand_run, tmp_path / "later.csv", "--out", tmp_path / "out")
+    assert "Decisions were enough for 0.0 % of what happened (95 % interval 0.0 % to 0.0 %); the costs ask" in said.out
+    assert "That is beyond chance: outcomes were higher than the model expected." in said.out
+    last = said.out.splitlines()[-1]
+    assert last.startswith("Retraining is due: the decisions cost more than in the last test, and the decisions cost")
+    page = (tmp_path / "out" / "evaluation.html").read_text()
+    assert f'<p class="headline">{last}</p>' in page
+    assert 'rain <span class="tag">shifted</span>' in page
+    # Without the columns, by decisions of earlier, drift is not known.
+    stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv", "--id", "date")
+    later[["date", "sold"]].to_csv(tmp_path / "sold.csv", index=False)
+    said = stakes("evaluate", demand_run, tmp_path / "sold.csv", "--decisions", tmp_path / "d.csv", "--id", "date")
+    assert "Whether rows have drifted cannot be told" in said.out
+    assert "or the steps and bounds of decisions are the reason" in said.out
 
 
 def test_costs_that_are_columns(stakes: Callable[..., Any], demand: Path, tmp_path: Path) -> None:
@@ -246,6 +280,13 @@ def test_a_menu_of_actions(stakes: Callable[..., Any], demand: Path, tmp_path: P
     assert list(table)[:6] == [*("decision", "expected_cost", "low", "high", "cost_small shift", "cost_large shift")]
     assert (table["expected_cost"] == table[["cost_small shift", "cost_large shift"]].min(axis=1)).all()
     assert (table["decision"][weekend] == "large shift").mean() > (table["decision"][~weekend] == "large shift").mean()
+    said = stakes("evaluate", tmp_path / "run", demand, "--out", tmp_path / "e")
+    assert said.code == 0, said.err
+    page = (tmp_path / "e" / "evaluation.html").read_text()
+    taken = (table["decision"] == "large shift").to_numpy()
+    assert f'<td data-label="taken"><span>{taken.sum()}<small>' in page
+    assert f'<td data-label="cost in all">{100 * taken.sum():,} €</td>' in page
+    assert 'id="fan"' not in page
 
 
 def test_a_number_with_a_table_of_costs_is_a_class(stakes: Callable[..., Any], tmp_path: Path) -> None:
@@ -281,7 +322,8 @@ def test_without_time_every_row_of_a_small_table_is_tested(
 
 BAD = {
     ("--under", "15"): "expected --under and --over together",
-    ("--under", "15", "--over", "-5"): "expected over as a cost of 0 or more",
+    ("--under", "15", "--over", "-5"): "--over: expected a cost of 0 or more of each unit too many, but got -5",
+    ("--under", "inf", "--over", "5"): "--under: expected a cost of 0 or more of each unit too few, but got inf",
     ("--under", "0", "--over", "0"): "expected a cost above 0 of too few or of too many",
     ("--under", "=rain - 5", "--over", "1"): "expected costs of 0 or more for under, =rain - 5, but row ",
     ("--under", "cost", "--over", "1"): "expected the columns 'cost', which the costs depend on",
@@ -317,7 +359,7 @@ def test_bad_targets(refused: Callable[..., str], demand: Path, tmp_path: Path) 
         costs = ("--under", 1, "--over", 1, "--out", tmp_path / "run")
         return refused("fit", tmp_path / "d.csv", "--target", target, *costs)
 
-    assert "--under and --over are for a target that is a number" in fit("weekday")
+    assert "--under, --over and cost curves are for a target that is a number" in fit("weekday")
     assert "expected amounts that differ, but every row has 3" in fit("sold", sold=3)
     gap = demand_table()["sold"].astype(float)
     gap[4] = np.nan
@@ -383,7 +425,7 @@ def test_what_is_for_classes_is_refused_in_use(
     assert "--labels is for outcomes with names" in refused("evaluate", demand_run, demand, "--labels", "1=a")
     table = tmp_path / "costs.csv"
     table.write_text("cost,a,b\nx,1,2\ny,2,1\n")
-    assert "--costs is for outcomes with names" in refused("evaluate", demand_run, demand, "--costs", table)
+    assert "expected cost curves of a number" in refused("evaluate", demand_run, demand, "--costs", table)
     decide = ("decide", demand_run, demand, "--out", tmp_path / "d.csv")
     assert "expected cost curves of a number" in refused(*decide, "--costs", table)
     assert "decisions are numbers, of which none" in refused(*decide, "--on-unusual", "refer", "--refer", "x")
@@ -399,3 +441,197 @@ def test_a_model_without_training_rows(stakes: Callable[..., Any], demand: Path,
     task = TableTask(demand, "sold", under="15", over="5", keep_rows=False)
     assert "neighbours" not in task.kind.catalogue.trained_for(task.compared)
     assert "blend" in task.compared
+
+
+def test_a_handful_of_rows_says_nothing_and_outcomes_are_numbers(
+    stakes: Callable[..., Any], refused: Callable[..., str], demand_run: Path, tmp_path: Path
+) -> None:
+    few = demand_table(400).iloc[240:245]
+    few["sold"] += 200.0
+    few.to_csv(tmp_path / "few.csv", index=False)
+    said = stakes("evaluate", demand_run, tmp_path / "few.csv", "--out", tmp_path / "e")
+    assert "too few rows to tell whether that is chance" in said.out
+    assert "5 rows cannot tell whether retraining is due" in said.out
+    few.assign(sold=np.inf).to_csv(tmp_path / "few.csv", index=False)
+    assert "expected finite numbers, but row 1 has none" in refused("evaluate", demand_run, tmp_path / "few.csv")
+    few.assign(sold="many").to_csv(tmp_path / "few.csv", index=False)
+    assert "expected a number, but row 1 has 'many'" in refused("evaluate", demand_run, tmp_path / "few.csv")
+
+
+# Other costs than those of the fit ---------------------------------------------------------------------
+
+
+def cheapest(quantiles: np.ndarray, under: np.ndarray | float, over: np.ndarray | float) -> np.ndarray:
+    """(N,) the whole numbers from 0 to 99 that cost least, by trying all of them on the 99 atoms of each row."""
+    weights = np.array([0.015, *[0.01] * 97, 0.015])
+    tried = np.arange(100.0)
+    errors = np.sort(quantiles, axis=1)[:, None, :] - tried[None, :, None]  # (N, 100, 99)
+    costs = np.reshape(under, (-1, 1, 1)) * errors.clip(0) + np.reshape(over, (-1, 1, 1)) * (-errors).clip(0)
+    return tried[(costs @ weights).argmin(1)]
+
+
+def newsvendor_costs(taken: np.ndarray, sold: np.ndarray, under: float, over: float) -> np.ndarray:
+    return under * np.maximum(sold - taken, 0) + over * np.maximum(taken - sold, 0)
+
+
+@pytest.mark.parametrize(("under", "over"), [(60.0, 5.0), (1.0, 9.0)])
+def test_other_costs_of_each_unit(
+    stakes: Callable[..., Any], demand_run: Path, tmp_path: Path, under: float, over: float
+) -> None:
+    """Decisions, costs and the last test at other costs, all by trying every number."""
+    run, later = AmountRun.load(demand_run), demand_table(400).iloc[240:]
+    later.to_csv(tmp_path / "later.csv", index=False)
+    costs, sold = ("--under", f"{under:g}", "--over", f"{over:g}"), later["sold"].to_numpy()
+    out = tmp_path / "d.csv"
+    said = stakes("decide", demand_run, tmp_path / "later.csv", "--out", out, "--id", "date", *costs)
+    assert said.code == 0, said.err
+    assert "The model was fitted for other costs: its quantiles are for any, but the " in said.err
+    saved = SavedModel.load(demand_run / "model")
+    quantiles = saved.predictor(torch.from_numpy(saved.encoder.transform(later))).mixture().values.numpy()
+    taken = pd.read_csv(out)["decision"].to_numpy()
+    best = cheapest(quantiles, under, over)
+    assert (taken == best).mean() > 0.95  # beside a tie, a step
+    assert np.abs(taken - best).max() <= 1
+    said = stakes("evaluate", demand_run, tmp_path / "later.csv", *costs, "--out", tmp_path / "e")
+    assert said.code == 0, said.err
+    assert said.out.startswith(f"At {under:g} € for each unit too few and {over:g} € for each too many, 160 decisions ")
+    found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    assert found["cost"][0] == pytest.approx(newsvendor_costs(taken, sold, under, over).mean())
+    assert found["coverage"]["asked_for"] == pytest.approx(under / (under + over))
+    assert found["costs"]["under"] == under
+    tested = next(item for item in run.scored if item.model == run.comparison.chosen)
+    before = cheapest(tested.predictions.quantiles.double().numpy(), under, over)
+    cost = newsvendor_costs(before, run.labels.numpy(), under, over).mean()
+    assert found["last_test"]["cost"][0] == pytest.approx(cost, rel=0.02)
+    assert "In the last test, of 48 rows, decisions would have cost " in said.out
+    constant = float(found["constant"]["decision"])
+    assert (constant > 35) == (under > 15)  # 35 at 15 and 5
+    # From the file of decisions, by the same costs.
+    again = ("--decisions", out, "--id", "date", "--out", tmp_path / "again")
+    said = stakes("evaluate", demand_run, tmp_path / "later.csv", *costs, *again)
+    assert ", if the decisions were taken by these costs: the decisions cost " in said.out
+    assert json.loads((tmp_path / "again" / "evaluation.json").read_text())["cost"] == pytest.approx(found["cost"])
+
+
+def test_costs_in_the_same_ratio_ask_for_the_same_decisions(
+    stakes: Callable[..., Any], demand_run: Path, demand: Path, tmp_path: Path
+) -> None:
+    tables = []
+    for number, costs in enumerate([(), ("--under", "30", "--over", "10")]):
+        said = stakes("decide", demand_run, demand, "--out", tmp_path / f"{number}.csv", *costs)
+        assert "fitted for other costs" not in said.err
+        tables.append(pd.read_csv(tmp_path / f"{number}.csv"))
+    assert (tables[0]["decision"] == tables[1]["decision"]).all()
+    assert tables[1]["expected_cost"].to_numpy() == pytest.approx(2 * tables[0]["expected_cost"].to_numpy(), rel=1e-4)
+
+
+def test_other_costs_that_are_formulas(
+    stakes: Callable[..., Any], demand_run: Path, demand: Path, tmp_path: Path
+) -> None:
+    """The price is a column of the model too; any other will do. Of the last test, columns are not kept."""
+    table = demand_table().assign(margin=lambda table: table["price"] * 3)
+    table.to_csv(tmp_path / "d.csv", index=False)
+    costs = ("--under", "=margin + 1", "--over", "5")
+    said = stakes("decide", demand_run, tmp_path / "d.csv", "--out", tmp_path / "out.csv", *costs)
+    assert said.code == 0, said.err
+    decided = pd.read_csv(tmp_path / "out.csv")["decision"].to_numpy()
+    saved = SavedModel.load(demand_run / "model")
+    quantiles = saved.predictor(torch.from_numpy(saved.encoder.transform(table))).mixture().values.numpy()
+    best = cheapest(quantiles, table["margin"].to_numpy() + 1, 5.0)
+    assert np.abs(decided - best).max() <= 1
+    said = stakes("evaluate", demand_run, tmp_path / "d.csv", *costs, "--out", tmp_path / "e")
+    assert said.out.startswith("At =margin + 1 for each unit too few and 5 for each too many, 240 decisions cost ")
+    assert "What the decisions of the last test would have cost is not known" in said.out
+    page = (tmp_path / "e" / "evaluation.html").read_text()
+    assert "the last test</th>" not in page.split('id="fan"')[0]
+    missing = stakes("decide", demand_run, demand, "--out", tmp_path / "x.csv", *costs)
+    assert "expected columns that are missing: 'margin'" in missing.err
+
+
+def test_a_menu_for_a_model_of_numbers_and_numbers_for_one_of_a_menu(
+    stakes: Callable[..., Any], demand_run: Path, demand: Path, tmp_path: Path
+) -> None:
+    menu, out = tmp_path / "menu.csv", tmp_path / "d.csv"
+    menu.write_text("cost curve [£],0,30,60\nsmall shift,0,0,300\nlarge shift,100,,\n", encoding="utf-8")
+    assert stakes("decide", demand_run, demand, "--costs", menu, "--out", out, "--id", "date").code == 0
+    table, sold = pd.read_csv(out), demand_table()["sold"].to_numpy()
+    large = (table["decision"] == "large shift").to_numpy()
+    assert set(table["decision"]) == {"small shift", "large shift"}
+    said = stakes("evaluate", demand_run, demand, "--costs", menu, "--out", tmp_path / "e")
+    assert said.out.startswith("At the costs of menu.csv, 240 decisions cost £")
+    found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    costs = np.where(large, 100, np.interp(sold, [0, 30, 60], [0, 0, 300]))
+    assert found["cost"][0] == pytest.approx(costs.mean())
+    assert (found["coverage"], found["costs"]) == (None, "menu.csv")
+    # Decisions by these costs are counted by these, and by no others.
+    joined = ("evaluate", demand_run, demand, "--decisions", out, "--id", "date", "--out", tmp_path / "j")
+    assert stakes(*joined, "--costs", menu).out.split(" each")[0] == said.out.split(" each")[0]
+    assert "has 'large shift'" in (wrong := stakes(*joined).err) or "has 'small shift'" in wrong
+    assert "if other costs were decided by, give them" in wrong
+    # And the other way round, without steps and bounds.
+    fit = ("fit", demand, "--target", "sold", "--costs", menu, "--time", "date", "--out", tmp_path / "run", *QUICK)
+    assert stakes(*fit).code == 0
+    assert stakes("decide", tmp_path / "run", demand, "--out", out, "--under", 15, "--over", 5).code == 0
+    assert (pd.read_csv(out)["decision"] % 1 != 0).any()
+
+
+@pytest.mark.filterwarnings("default::stakes.StakesWarning")
+def test_quantiles_that_models_do_not_say_are_told(
+    stakes: Callable[..., Any], demand_run: Path, demand: Path, tmp_path: Path
+) -> None:
+    costs = ("--under", 2000, "--over", 1)
+    with pytest.warns(StakesWarning, match=r"the costs ask for the 100\.0 % quantile: there the outermost"):
+        Decider(demand_run, costs=Newsvendor(2000, 1))(demand_table(5))
+    said = stakes("evaluate", demand_run, demand, *costs, "--out", tmp_path / "e")
+    assert "stakes: warning: models say quantiles from 1 % to 99 %, but the costs ask for the 100.0 %" in said.err
+
+
+def test_bad_other_costs(
+    refused: Callable[..., str], run_folder: Path, demand_run: Path, demand: Path, tmp_path: Path
+) -> None:
+    for start in (("decide", demand_run, demand, "--out", tmp_path / "d.csv"), ("evaluate", demand_run, demand)):
+        assert "got only '--under'; give the other one too" in refused(*start, "--under", "5")
+        assert "--over: expected a cost of 0 or more of each unit" in refused(*start, "--under", "5", "--over=-1")
+        both = ("--under", "1", "--over", "1", "--costs", "costs.csv")
+        assert "but got '--costs', '--under', '--over'; leave one out" in refused(*start, *both)
+        assert "the costs depend on the target 'sold'" in refused(*start, "--under", "=sold", "--over", "1")
+        assert "--under: expected" in refused(*start, "--under", "a b", "--over", "1")
+    named = ("decide", run_folder, demand, "--out", tmp_path / "d.csv", "--under", "1", "--over", "1")
+    assert "are for outcomes that are numbers, but those of" in refused(*named)
+    assert "give other costs with --costs FILE" in refused("evaluate", run_folder, demand, "--over", "1")
+
+
+# What can be promised ----------------------------------------------------------------------------------
+
+
+def test_the_mean_cost_that_can_be_promised(stakes: Callable[..., Any], demand_run: Path, tmp_path: Path) -> None:
+    later = demand_table(400).iloc[240:]
+    later.to_csv(tmp_path / "later.csv", index=False)
+    evaluate = ("evaluate", demand_run, tmp_path / "later.csv", "--out", tmp_path / "e")
+    said = stakes(*evaluate)
+    assert "With 95 % confidence" not in said.out
+    assert (
+        "No mean cost can be promised: one decision may cost any amount" in (tmp_path / "e/evaluation.html").read_text()
+    )
+    assert json.loads((tmp_path / "e/evaluation.json").read_text())["promise"]["mean_cost_at_most"] is None
+    said = stakes(*evaluate, "--worst", 400)
+    found = json.loads((tmp_path / "e/evaluation.json").read_text())
+    stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv")
+    taken, sold = pd.read_csv(tmp_path / "d.csv")["decision"].to_numpy(), later["sold"].to_numpy()
+    costs = newsvendor_costs(taken, sold, 15, 5)
+    means = costs[160 % 11 :].reshape(-1, 11).mean(1)
+    assert found["promise"]["mean_cost_at_most"] == pytest.approx(mean_cost_bound(means, 400.0))
+    assert found["promise"]["block"] == 11
+    assert "With 95 % confidence, decisions about rows like these cost at most " in said.out
+    assert "no decision can cost more than 400 €, as was stated" in said.out
+    assert "and one did cost" in stakes(*evaluate, "--worst", costs.max() - 1).err
+    report = stakes("report", demand_run, "--worst", 400)
+    assert report.code == 0, report.err
+    # Without the column of times, rows may be neighbours.
+    later[["date", "sold"]].rename(columns={"date": "day"}).to_csv(tmp_path / "sold.csv", index=False)
+    stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv", "--keep", "date")
+    pd.read_csv(tmp_path / "d.csv").rename(columns={"date": "day"}).to_csv(tmp_path / "d.csv", index=False)
+    joined = ("evaluate", demand_run, tmp_path / "sold.csv", "--decisions", tmp_path / "d.csv", "--id", "day")
+    said = stakes(*joined, "--worst", 400, "--out", tmp_path / "j")
+    assert said.code == 0, said.err
+    assert "the column &#39;date&#39; is not there" in (tmp_path / "j/evaluation.html").read_text()

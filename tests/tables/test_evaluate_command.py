@@ -15,6 +15,7 @@ from stakes import Decider
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
 from stakes.evaluation.metrics import Interval
+from stakes.evaluation.promises import mean_cost_bound
 from stakes.report.evaluation import sentences
 from stakes.tables.evaluate import evaluate_run, outcome_counts
 from stakes.tables.fit import fit_table
@@ -88,6 +89,11 @@ def test_as_before_nothing_is_due(run: Path, tmp_path: Path, stakes: Callable[..
     assert found["constant"]["worth_more"][0] == pytest.approx((treated - costs).mean())
     assert np.sum(found["confusion"]) == 300
     assert [each["observed"] for each in found["outcomes"]] == [(frame["state"] == value).sum() for value in "10"]
+    bound = mean_cost_bound(costs, 500.0)
+    assert found["promise"]["mean_cost_at_most"] == pytest.approx(bound)
+    (promised,) = (line for line in lines if line.startswith("With 95 % confidence"))
+    assert bound <= float(promised.split("at most £")[1].split(" ")[0]) < bound + 1
+    assert "no decision can cost more than £500, by these costs" in promised
     page = (tmp_path / "out" / "evaluation.html").read_text()
     assert "Retraining is not due" in page
     assert page.count('class="plot"') == 1

@@ -2,15 +2,42 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from stakes.decisions import SETTLE
 from stakes.errors import StakesError
 
+if TYPE_CHECKING:
+    from stakes.utility import Utility
+
 DECIDE_EXAMPLE = "Example: stakes decide run new_patients.csv --out decisions.csv --id patient_id"
 EVALUATE_EXAMPLE = "Example: stakes evaluate run outcomes.csv --decisions decisions.csv --id patient_id"
+
+
+Under = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COST",
+        help="Where outcomes are numbers, another cost of each unit too few, with --over: a number, a column, or a "
+        "formula, =0.4 * price. Steps and bounds stay those of the fit.",
+        show_default="as fitted",
+    ),
+]
+Over = Annotated[
+    str | None,
+    typer.Option(metavar="COST", help="And of each unit too many, with --under.", show_default="as fitted"),
+]
+
+Worst = Annotated[
+    float | None,
+    typer.Option(
+        metavar="COST",
+        help="The most that one decision can cost, where the costs do not say it (those of units, and formulas): then "
+        "the mean cost is told that holds with 95 % confidence.",
+    ),
+]
 
 
 def decide(
@@ -25,8 +52,14 @@ def decide(
     ] = None,
     costs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Other costs to decide by: the same outcomes, and any decisions."),
+        typer.Option(
+            metavar="FILE",
+            help="Other costs to decide by: the same outcomes, and any decisions; where outcomes are numbers, a cost "
+            "curve for each action.",
+        ),
     ] = None,
+    under: Under = None,
+    over: Over = None,
     on_unusual: Annotated[
         str,
         typer.Option(
@@ -62,12 +95,14 @@ def decide(
     column, but those that costs depend on.
     """
     from stakes.cli.terminal import progress_bars
+    from stakes.tables.amounts.other_costs import given_costs
     from stakes.tables.decide import decide_table
     from stakes.tables.decider import Decider, OnUnusual
     from stakes.tables.task import split
 
     columns = dict.fromkeys([*([id_column] if id_column else []), *split(*(keep or []))])
-    decider = Decider(model, settle, costs=costs, on_unusual=cast(OnUnusual, on_unusual), refer=refer, why=why)
+    other = given_costs(model, costs, under, over)
+    decider = Decider(model, settle, costs=other, on_unusual=cast(OnUnusual, on_unusual), refer=refer, why=why)
     with progress_bars("{task.completed} rows decided") as progress:
         on_rows = partial(progress.advance, progress.add_task("", total=None))
         decided = decide_table(decider, data, out, keep=list(columns), on_rows=on_rows)
@@ -100,10 +135,14 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Other costs to decide and to count by: the same outcomes, and any decisions.",
+            help="Other costs to decide and to count by: the same outcomes, and any decisions; where outcomes are "
+            "numbers, a cost curve for each action.",
             show_default="those of RUN",
         ),
     ] = None,
+    under: Under = None,
+    over: Over = None,
+    worst: Worst = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report.", show_default="RUN/evaluation-1, and so on")
     ] = None,
@@ -112,20 +151,20 @@ def evaluate(
 
     Compares that with what the model claimed, with deciding the same for everybody, and with the last test; says
     whether rows, probabilities or costs have drifted, and whether retraining is due. Writes evaluation.html and
-    evaluation.json. With --costs, all of that is at other costs, the last test too: its rows are decided again.
+    evaluation.json. With other costs (--costs; or --under and --over), all of that is at those, the last test too: its
+    rows are decided again.
     """
     from stakes.report.evaluation import sentences, write_evaluation
+    from stakes.tables.amounts.other_costs import given_costs
     from stakes.tables.decider import is_about_amounts
     from stakes.tables.evaluate import evaluate_run
     from stakes.tables.task import renames
 
+    other = given_costs(run, costs, under, over)
     if is_about_amounts(run):
-        for name, value in (("labels", labels), ("costs", costs)):
-            if value is not None:
-                raise StakesError(
-                    f"--{name} is for outcomes with names, but those of this run are numbers; leave it out"
-                )
-        _evaluate_amounts(run, labelled, decisions, id_column, target, out)
+        if labels is not None:
+            raise StakesError("--labels is for outcomes with names, but those of this run are numbers; leave it out")
+        _evaluate_amounts(run, labelled, decisions, id_column, target, other, worst, out)
         return
     evaluation = evaluate_run(
         run,
@@ -135,6 +174,7 @@ def evaluate(
         target=target,
         renames=None if labels is None else renames(labels),
         costs=costs,
+        worst=worst,
     )
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):
@@ -148,13 +188,17 @@ def _evaluate_amounts(
     decisions: Path | None,
     id_column: str | None,
     target: str | None,
+    costs: "Path | Utility | None",
+    worst: float | None,
     out: Path | None,
 ) -> None:
     from stakes.report.amount_evaluation import sentences, write_evaluation
     from stakes.tables.amounts.evaluate import evaluate_amounts
 
-    evaluation = evaluate_amounts(run, labelled, decisions=decisions, id_column=id_column, target=target)
+    evaluation = evaluate_amounts(
+        run, labelled, decisions=decisions, id_column=id_column, target=target, costs=costs, worst=worst
+    )
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):
         typer.echo(sentence)
-    typer.echo(f"{folder / 'evaluation.json'}: all numbers", err=True)
+    typer.echo(f"{folder / 'evaluation.html'}: the report, one file to open in a browser or to mail", err=True)

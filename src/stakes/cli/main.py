@@ -287,7 +287,10 @@ app.command(epilog=in_use.EVALUATE_EXAMPLE)(in_use.evaluate)
 
 
 @app.command(epilog="Example: stakes report run")
-def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`.")]) -> None:
+def report(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`.")],
+    worst: in_use.Worst = None,
+) -> None:
     """Make the report of a finished run again, from its saved results.
 
     Writes report.html, one file to open in a browser or to mail: it needs no network. Nothing is trained, and the
@@ -298,7 +301,7 @@ def report(run: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of
     from stakes.tables.runs import load_run
 
     page = RunFolder(run).page
-    write_page(load_run(run), page)
+    write_page(load_run(run), page, worst)
     typer.echo(str(page))
 
 

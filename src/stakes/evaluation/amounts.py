@@ -100,6 +100,12 @@ def score(predictions: AmountPredictions, outcomes: Tensor, utility: Utility) ->
     return AmountScored(predictions, decisions.choice, claimed, costs, scores)
 
 
+def shares_below(quantiles: Tensor, outcomes: Tensor) -> FloatArray:
+    """``(N, 99), (N,) -> (99,)``: the share of outcomes at or below the quantile of each level."""
+    below = outcomes.unsqueeze(-1) <= Quantiles(quantiles).values
+    return np.asarray(below.double().mean(0))
+
+
 def select(scored: Sequence[AmountScored], model: str) -> list[AmountScored]:
     """Those of one model, by seed."""
     return sorted((item for item in scored if item.model == model), key=lambda item: item.seed)

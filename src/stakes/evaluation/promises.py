@@ -12,14 +12,110 @@ above the limit that is given.
 """
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stakes.errors import StakesError
+from stakes.evaluation.metrics import block_length
+from stakes.utility import Utility
 
 LARGEST_BET = 0.5  # c: the share of the capital that one cost can lose
 PRECISION = 1e-6  # of the bound, as a share of the limit
+CONFIDENCE = 0.95
+
+Limits = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A mean cost that decisions like these do not exceed, with 95 % confidence; or why none can be promised."""
+
+    bound: float | None
+    mean: float  # the cost of these decisions
+    limits: Limits | None  # that no cost lies outside
+    stated: bool = False  # whether the limit was stated by a user, and does not follow from the costs
+    block: int | None = None  # rows that follow in time, whose costs were averaged first
+    reason: str = ""  # why there is no bound
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """In costs."""
+        return {
+            "confidence": CONFIDENCE,
+            "mean_cost_at_most": self.bound,
+            "limits": self.limits,
+            "block": self.block,
+            "because": self.reason or None,
+        }
+
+
+def promise(
+    costs: ArrayLike,
+    utility: Utility,
+    *,
+    worst: float | None = None,
+    times: NDArray[np.float64] | None = None,
+    withheld: str = "",
+) -> Promise:
+    """The promise that rests on the costs ``(n,)`` of decisions about rows that the model has not seen.
+
+    Costs lie within those of the ``utility``; where these have no limit, between 0 and ``worst``, the most that one
+    decision can cost. Rows with ``times`` (n,) are not independent of their neighbours: the costs of as many of them as
+    intervals resample together are averaged first. ``withheld`` is a reason to promise nothing.
+    """
+    values, limits = np.asarray(costs, dtype=np.float64), _limits(utility, worst)
+    mean, stated = float(values.mean()), worst is not None
+    if not withheld and limits is None:
+        withheld = "one decision may cost any amount; with --worst, the most that one can cost, it can be said"
+    if withheld or limits is None:
+        return Promise(None, mean, limits, stated, reason=withheld)
+    low, high = limits
+    _check_within(values, low, high)
+    block = None if times is None else _rows_together(times)
+    averaged = values if times is None or block is None else _block_means(values, times, block)
+    # Of a cost that is always the same nothing is to be learnt, and rounding must not take a cost beyond its limits.
+    bound = low + mean_cost_bound((averaged - low).clip(0, high - low), high - low) if high > low else high
+    return Promise(bound, mean, limits, stated, block)
+
+
+def _limits(utility: Utility, worst: float | None) -> Limits | None:
+    if worst is None:
+        return utility.cost_limits
+    if utility.given != "cost":
+        raise StakesError("--worst is the most that a decision can cost, but here utilities were given; leave it out")
+    if utility.cost_limits is not None:
+        raise StakesError(
+            f"--worst is for costs without a limit, but of these none is above {utility.cost_limits[1]:g}; leave it out"
+        )
+    if not 0 < worst < math.inf:
+        raise StakesError(f"--worst: expected a cost above 0, the most that one decision can cost, but got {worst:g}")
+    return 0.0, worst
+
+
+def _check_within(values: NDArray[np.float64], low: float, high: float) -> None:
+    """Only costs whose limit a user states can lie beyond it."""
+    slack = 1e-9 * max(abs(low), abs(high))
+    if values.max() > high + slack:
+        raise StakesError(
+            f"--worst: expected the most that one decision can cost, but got {high:g}, and one did cost "
+            f"{values.max():g}; give more, or leave it out"
+        )
+    if values.min() < low - slack:
+        raise StakesError(f"--worst: expected costs of 0 or more, but one decision cost {values.min():g}; leave it out")
+
+
+def _rows_together(times: NDArray[np.float64]) -> int:
+    """How many rows the times hold that intervals resample together."""
+    return math.ceil(block_length(times) * len(times) / len(np.unique(times)))
+
+
+def _block_means(values: NDArray[np.float64], times: NDArray[np.float64], block: int) -> NDArray[np.float64]:
+    """Of rows in the order of their times; the first few, which fill no block, are left out."""
+    ordered = values[np.argsort(times, kind="stable")]
+    return np.asarray(ordered[len(ordered) % block :].reshape(-1, block).mean(1))
 
 
 def mean_cost_bound(costs: ArrayLike, at_most: float, *, confidence: float = 0.95, candidates: int = 1) -> float:

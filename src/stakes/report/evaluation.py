@@ -1,6 +1,6 @@
 """What `stakes evaluate` found: in sentences, and as a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,32 @@ from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
+from stakes.report.promises import told_of_promise
 from stakes.report.words import verdict
+from stakes.tables.amounts.evaluate import AmountEvaluation
+from stakes.tables.drift import Drift
 from stakes.tables.evaluate import FEW_ROWS, Due, Evaluation, Reason
 
 SHOWN_COLUMNS = 12  # of those that drifted most
-
+UNKNOWN_LAST_TEST = (
+    "What the decisions of the last test {would} is not known: these costs depend on columns of the rows, which a run "
+    "does not keep."
+)
 _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would have been worth")}
 
 
 def sentences(evaluation: Evaluation) -> list[str]:
     """All that matters, the question of retraining last."""
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
-    if evaluation.drift is not None:
-        parts += evaluation.drift.sentences()
-    else:
-        parts.append(
-            "Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."
-        )
-    return [*parts, retraining(evaluation)]
+    parts += [told_of_promise(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
+    return [*parts, *told_of_drift(evaluation.drift), retraining(evaluation)]
+
+
+def told_of_drift(drift: Drift | None) -> list[str]:
+    """Whether rows are like those of training, in sentences."""
+    if drift is not None:
+        return drift.sentences()
+    return ["Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."]
 
 
 def retraining(evaluation: Evaluation) -> str:
@@ -123,10 +131,7 @@ def _without_model(evaluation: Evaluation) -> str:
 def _before(evaluation: Evaluation) -> str:
     did, would = _VERB[evaluation.utility.given]
     if evaluation.last_worth is None or evaluation.against_last is None:
-        return (
-            f"What the decisions of the last test {would} is not known: these costs depend on columns of the rows, "
-            "which a run does not keep."
-        )
+        return UNKNOWN_LAST_TEST.format(would=would)
     amount, change = _amount(evaluation.last_worth, evaluation), _difference(evaluation.against_last, evaluation)
     said = would if "costs" in evaluation.files else did
     return f"In the last test, of {evaluation.last_rows:,} rows, decisions {said} {amount}: now {change}."
@@ -158,13 +163,34 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
     curves = {f"the last test ({evaluation.last_reliability.ece:.3f})": evaluation.last_reliability}
     if evaluation.reliability is not None:
         curves = {f"now ({evaluation.reliability.ece:.3f})": evaluation.reliability} | curves
-    drift = evaluation.drift
+    return shared_parts(evaluation, words, amounts, {"decisions": "Decision by decision"}) | {
+        "quantity": f"{given} of a decision",
+        "chart": reliability_chart(curves, next(iter(curves))),
+    }
+
+
+def shared_parts(
+    evaluation: Evaluation | AmountEvaluation,
+    words: Sequence[str],
+    amounts: Mapping[str, str],
+    decided: Mapping[str, str],  # the sections about single decisions
+    notes: Sequence[str] = (),  # on the amounts
+) -> dict[str, Any]:
+    """The context of ``evaluated.html``: what the page has for classes and for amounts."""
+    drift, promised = evaluation.drift, evaluation.promise
+    withheld = [told_of_promise(promised, evaluation.utility)] if promised.bound is None else []
     return {
         "title": f"What decisions about {evaluation.target} came to",
+        "parts": {
+            "amounts": "What the decisions came to",
+            **decided,
+            "claims": "Can the model still be believed?",
+            "drift": "Are the rows still the same?",
+        },
         "evaluation": evaluation,
         "sentences": words,
-        "quantity": f"{given} of a decision",
+        "shown": Amounts.of(evaluation.utility),
         "amounts": amounts,
+        "notes": [*notes, *withheld],
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],
-        "chart": reliability_chart(curves, next(iter(curves))),
     }

@@ -23,24 +23,30 @@ from stakes.report.explorer import SCRIPTS, explorer
 from stakes.report.groups import subgroups
 from stakes.report.headline import claimed_sentence, headline
 from stakes.report.numbers.sections import sections
+from stakes.report.promises import promise_of_run
 from stakes.report.provenance import provenance
 from stakes.report.ratio import by_ratio
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.run import FinishedRun, Run
 
 
-def write_page(run: FinishedRun, path: Path) -> None:
-    """Write the report of a finished run; nothing is trained, and no data are read."""
+def write_page(run: FinishedRun, path: Path, worst: float | None = None) -> None:
+    """Write the report of a finished run; nothing is trained, and no data are read.
+
+    ``worst`` is the most that a decision can cost, for a promise: see `stakes.evaluation.promises`.
+    """
+    promised = promise_of_run(run, worst)
     if isinstance(run, AmountRun):
-        write_text(path, render("amounts.html", **sections(run)))
+        write_text(path, render("amounts.html", promised=promised, **sections(run)))
     elif isinstance(run, Run):
-        write_text(path, _page_of_classes(run))
+        write_text(path, _page_of_classes(run, promised))
     else:
         raise StakesError(f"expected a run about classes or amounts, but got a {type(run).__name__}")
 
 
-def _page_of_classes(run: Run) -> str:
+def _page_of_classes(run: Run, promised: str) -> str:
     parts: dict[str, Any] = {
+        "promised": promised,
         "amounts": Amounts.of(run.utility),
         "headline": headline(run),
         "claimed": claimed_sentence(run),

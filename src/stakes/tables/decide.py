@@ -32,14 +32,16 @@ class Decided:
     mean: float  # what a decision is expected to cost, or to be worth
     drift: Drift | None  # None if the model does not describe its training rows
     numbers: dict[str, float] = field(default_factory=dict)  # of decisions that are numbers: total, lowest, highest
+    remarks: tuple[str, ...] = ()  # on the costs
 
     def sentences(self) -> list[str]:
         if self.drift is None:
             return [
                 "The saved model does not describe its training rows, as models of older versions do not: rows unlike "
-                "them are not told."
+                "them are not told.",
+                *self.remarks,
             ]
-        return self.drift.sentences()
+        return [*self.drift.sentences(), *self.remarks]
 
     def to_dict(self) -> dict[str, Any]:
         counts = {"rows": self.rows, "decisions": self.numbers or self.decisions, "unsettled": self.unsettled}
@@ -129,7 +131,8 @@ class _Count:
         drift, given = None if self._drift is None else self._drift.result(), self._decider.utility.given
         mean = self._total / self._rows
         numbers = {name: float(f"{value:.9g}") for name, value in self._numbers.items()}
-        return Decided(self._rows, self._decisions, self._unsettled, given, float(f"{mean:.9g}"), drift, numbers)
+        counts = self._rows, self._decisions, self._unsettled
+        return Decided(*counts, given, float(f"{mean:.9g}"), drift, numbers, self._decider.remarks)
 
 
 def _check_files(decider: Decider, data: Path, out: Path, keep: Sequence[str]) -> None:

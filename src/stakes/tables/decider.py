@@ -44,22 +44,24 @@ class Decider:
     - why_1 to why_N, with ``why=N``: the columns that moved the decision most: see `stakes.tables.why`.
 
     Where the user gave utilities, it is expected_utility and utility_DECISION. ``path`` is a saved model, or the folder
-    of a run. ``costs`` is a file of other costs, for the same outcomes and any decisions. ``on_unusual`` says what
-    becomes of unusual rows: they are noted; decided by the decision ``refer`` (with no word on whether the draws settle
-    it); or an error. ``settle`` is for a model whose predictor is the draws of one posterior: rows whose decision is
-    clear take fewer draws (see `stakes.decide`), with less exact probabilities where they do not matter; with
-    ``settle=1``, all of them. A blend, as `stakes fit` makes them, takes all draws of its parts for every row. A frame
-    has the columns that the model was trained on, and those that its costs depend on.
+    of a run. ``costs`` are others, a file or a utility, for the same outcomes and any decisions. ``on_unusual`` says
+    what becomes of unusual rows: they are noted; decided by the decision ``refer`` (with no word on whether the draws
+    settle it); or an error. ``settle`` is for a model whose predictor is the draws of one posterior: rows whose
+    decision is clear take fewer draws (see `stakes.decide`), with less exact probabilities where they do not matter;
+    with ``settle=1``, all of them. A blend, as `stakes fit` makes them, takes all draws of its parts for every row. A
+    frame has the columns that the model was trained on, and those that its costs depend on.
 
     Of a model of outcomes that are numbers, it is an `AmountDecider`, with other columns.
     """
+
+    remarks: tuple[str, ...] = ()  # on decisions by these costs
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         settle: float = SETTLE,
         *,
-        costs: str | os.PathLike[str] | None = None,
+        costs: str | os.PathLike[str] | Utility | None = None,
         on_unusual: OnUnusual = "note",
         refer: str | None = None,
         why: int = 0,
@@ -67,7 +69,7 @@ class Decider:
         model = SavedModel.load(model_folder(path))
         if model.encoder is None or not isinstance(model.utility, TableUtility | FormulaUtility):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
-        self.utility = model.utility if costs is None else _other_costs(Path(costs), model.utility.outcomes)
+        self.utility = model.utility if costs is None else _other_costs(costs, model.utility.outcomes)
         self._prepare(model, model.encoder, settle, on_unusual, refer, why)
         if why and len(self.utility.decisions) < 2:
             raise StakesError("--why tells why one decision was better than another, but there is only one")
@@ -213,16 +215,15 @@ class _LookedAt(NamedTuple):
     referred: NDArray[np.bool_]
 
 
-def _other_costs(path: Path, outcomes: Sequence[str]) -> TableUtility | FormulaUtility:
-    utility = Utility.from_csv(path)
+def _other_costs(costs: str | os.PathLike[str] | Utility, outcomes: Sequence[str]) -> TableUtility | FormulaUtility:
+    utility = costs if isinstance(costs, Utility) else Utility.from_csv(costs)
+    named = "" if isinstance(costs, Utility) else f"{os.fspath(costs)}: "
     if not isinstance(utility, TableUtility | FormulaUtility):
-        raise StakesError(
-            f"{path}: expected costs of the outcomes {listing(outcomes)}, but got cost curves of a number"
-        )
+        raise StakesError(f"{named}expected costs of the outcomes {listing(outcomes)}, but got costs of a number")
     try:
         return utility.with_outcomes(outcomes)
     except StakesError as error:
-        raise StakesError(f"{path}: {error}, which is what the model tells apart") from None
+        raise StakesError(f"{named}{error}, which is what the model tells apart") from None
 
 
 def _refuse_unusual(index: "pd.Index[Any]", unusual: NDArray[np.object_]) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from stakes.decisions import decide
@@ -17,12 +19,14 @@ from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
 from stakes.evaluation.few_cases import FewCases, few_that_could_turn
 from stakes.evaluation.metrics import Interval, Reliability
+from stakes.evaluation.promises import Promise, promise
 from stakes.outcomes import Outcomes
+from stakes.tables.amounts.lags import times_of
 from stakes.tables.decider import Decider
 from stakes.tables.drift import Drift, DriftCount
 from stakes.tables.joined import Taken, join_decisions
 from stakes.tables.read import read_table
-from stakes.tables.run import Run
+from stakes.tables.run import FinishedRun, Run
 from stakes.tables.values import as_text, encode_labels, utility_of_rows
 from stakes.utility import FormulaUtility, TableUtility
 from stakes.utility.table import Counts
@@ -72,6 +76,7 @@ class Evaluation:
     reliability: Reliability | None
     last_reliability: Reliability
     drift: Drift | None  # None where features, or a description of the training rows, are not there
+    promise: Promise
 
     @property
     def rows(self) -> int:
@@ -131,6 +136,7 @@ class Evaluation:
             "claims": claims,
             "outcomes": [each._asdict() | {"off": each.off} for each in self.outcomes],
             "confusion": self.counts.tolist(),
+            "promise": self.promise.to_dict(),
             "drift": None if self.drift is None else self.drift.to_dict(),
             "retraining": {"due": self.due, "because": self.reasons},
         }
@@ -151,11 +157,13 @@ def evaluate_run(
     target: str | None = None,
     renames: Mapping[str, str] | None = None,
     costs: Path | None = None,
+    worst: float | None = None,
 ) -> Evaluation:
     """What the decisions of a run's model came to on rows whose outcomes are known.
 
     Decisions are taken now, or were taken before: ``decisions`` is a file of them, joined by ``id_column``. ``costs``
     is a file of other costs than those of the run, by which decisions are taken and all is valued, the last test too.
+    ``worst`` is the most that a decision can cost, for a promise: see `stakes.evaluation.promises`.
     """
     run, decider = Run.load(path), Decider(path, costs=costs)
     target = run.settings["target"] if target is None else target
@@ -180,7 +188,30 @@ def evaluate_run(
     files = {key: file.name for key, file in named.items() if file is not None}
     names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
     before = _last_test(run, None if costs is None else decider.utility)
-    return _evaluation(run, utility, torch.from_numpy(labels), taken, before, drift=drift, **names)
+    known = torch.from_numpy(labels)
+    realised = utility.cost_of(utility.realised(taken.choice, known))
+    promised = promise(
+        realised, utility, worst=worst, times=row_times(run, frame)[0], withheld=belong_together(run, frame)
+    )
+    return _evaluation(run, utility, known, taken, before, drift=drift, promise=promised, **names)
+
+
+def row_times(run: FinishedRun, frame: pd.DataFrame) -> tuple[NDArray[np.float64] | None, str | None, bool]:
+    """(N,) the times of the rows, their column, and whether they are dates; None where they have none."""
+    time = run.settings["time"]
+    if time is None or time not in frame:
+        return None, None, False
+    return times_of(frame[time]), time, not is_numeric_dtype(frame[time])
+
+
+def belong_together(run: FinishedRun, frame: pd.DataFrame) -> str:
+    """Why nothing can be promised, where rows belong together or may do so."""
+    group, time = run.settings["group"], run.settings["time"]
+    if group is not None:
+        return f"rows of one {group} belong together, and are not independent of each other"
+    if time is not None and time not in frame:
+        return f"neighbouring rows in time are alike, and the column {time!r} is not there"
+    return ""
 
 
 def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interval | None:
@@ -203,7 +234,7 @@ def read_outcomes(
     frame = read_table(labelled, untouched=() if id_column is None else (id_column,))
     absent = [name for name in (target, id_column) if name is not None and name not in frame.columns]
     if absent:
-        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there")
+        raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there; check the spelling")
     known = as_text(frame[target]).notna()
     return frame[known], {"rows without an outcome": int((~known).sum())}
 
@@ -216,6 +247,7 @@ def _evaluation(
     last_worth: Interval | None,
     *,
     drift: Drift | None,
+    promise: Promise,
     **names: Any,
 ) -> Evaluation:
     seed, worth = run.settings["seed"], utility.realised(taken.choice, labels)
@@ -250,6 +282,7 @@ def _evaluation(
             torch.cat([item.predictions.probs for item in last]), run.labels.repeat(len(last))
         ),
         drift=drift,
+        promise=promise,
     )
 
 

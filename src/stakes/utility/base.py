@@ -241,6 +241,11 @@ class Utility(ABC):
     def bounded(self, margin: float) -> Self:
         """The same utility, shifted so that its worst is ``margin``: what `log_gain` needs."""
 
+    @property
+    def cost_limits(self) -> tuple[float, float] | None:
+        """Between which no cost can fail to lie, whatever is decided and happens; None where there is no such limit."""
+        return None
+
     def rows(self, index: Any) -> Self:
         """The utility of these examples; itself, if it is one for all examples."""
         return self

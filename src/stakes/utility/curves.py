@@ -71,6 +71,11 @@ class CurveUtility(MenuUtility):
         return np.concatenate([points[:, 1] for points in self._points.values()])
 
     @property
+    def cost_limits(self) -> tuple[float, float]:
+        """Curves are constant before their first point and after their last."""
+        return float(self._all_costs.min()), float(self._all_costs.max())
+
+    @property
     def span(self) -> float:
         return super().span if self.limit else float(np.ptp(self._all_costs)) or 1.0
 

@@ -82,6 +82,12 @@ def newsvendor(
 ) -> Newsvendor | PricedNewsvendor:
     """From texts: a number, the name of a column, or a formula, ``=0.4 * price + 2``."""
     short, left = _parsed("under", under), _parsed("over", over)
+    for name, formula, what in (("under", short, "few"), ("over", left, "many")):
+        if not formula.columns and not 0 <= formula.constant < math.inf:
+            raise StakesError(
+                f"--{name}: expected a cost of 0 or more of each unit too {what}, but got {formula.constant:g}; give "
+                "what it costs, without a sign"
+            )
     bounds = Range(at_least, at_most, step).to_dict()
     if short.columns or left.columns:
         return PricedNewsvendor(short.text, left.text, unit=unit, **bounds)

@@ -194,6 +194,11 @@ class TableUtility(Utility):
         return np.asarray(self.cost_of(self.values))
 
     @property
+    def cost_limits(self) -> tuple[float, float] | None:
+        """The lowest and the highest cell; None where examples have tables of their own, for the next may be dearer."""
+        return None if self.per_example else (float(self.costs.min()), float(self.costs.max()))
+
+    @property
     def best_response(self) -> NDArray[np.int64]:
         """(C,), or (L, C), the decision for an outcome known for certain: the one of its name, else the best one."""
         return self._one_table("best_response")._responses()

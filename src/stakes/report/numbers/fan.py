@@ -1,5 +1,6 @@
 """The fan chart: what the chosen model says of each outcome, what it decided, and what happened."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ MOST_SHOWN = 84  # rows: more cannot be told apart on a phone
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _ABOVE, _BELOW = 480, 290, 44, 12, 26, 40
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _DOT = 2.0
+_BANDS = ("band", "band inner")
+_PATCH = "M2 2L42 2L42 12L2 12Z"  # of a legend
+BY_DECISION = "rows, from the lowest decision to the highest"
+
+FloatArray = NDArray[np.float64]
 
 
 def fan(run: AmountRun) -> dict[str, Any] | None:
@@ -25,21 +31,20 @@ def fan(run: AmountRun) -> dict[str, Any] | None:
     if not isinstance(run.utility, AmountUtility):
         return None
     item = saved_model(run, run.comparison.chosen)
-    rows, in_time = shown_rows(run, item)
-    count = len(run.labels)
-    if in_time:
-        which = "The test rows in time" if len(rows) == count else f"The latest {len(rows):,} of {count:,} test rows"
-    else:
-        which = "The test rows" if len(rows) == count else f"{len(rows):,} of {count:,} test rows, evenly spaced,"
-        which = f"{which} in the order of their decisions"
+    rows, in_time = shown_rows(None if run.times is None else run.times.numpy(), item.choice)
+    which = which_rows(len(rows), len(run.labels), "test rows", in_time=in_time)
     words = {
         "label": f"{which}: what {item.model} expects, what it decides, and what happened",
-        "x": run.settings["time"] if in_time else "rows, from the lowest decision to the highest",
+        "x": run.settings["time"] if in_time else BY_DECISION,
         "y": run.settings["target"],
     }
-    ticks = _time_ticks(run, rows) if in_time else []
+    ticks = [] if run.times is None or not in_time else time_ticks(run.times[rows].numpy(), dates=run.dates is not None)
     quantiles = Quantiles(item.predictions.quantiles[rows]).quantiles(torch.tensor(_SHARES)).numpy()  # (n, 5)
-    chart = _chart(quantiles, item.choice[rows].numpy(), run.labels[rows].numpy(), ticks, words)
+    bands = {
+        "80 % of all outcomes are expected here": (quantiles[:, 0], quantiles[:, 4]),
+        "half of all outcomes are expected here": (quantiles[:, 1], quantiles[:, 3]),
+    }
+    chart = fan_chart(bands, quantiles[:, 2], item.choice[rows].numpy(), run.labels[rows].numpy(), ticks, words)
     return {"chart": chart, "which": which, "model": item.model}
 
 
@@ -51,34 +56,43 @@ def saved_model(run: AmountRun, model: str) -> AmountScored:
     )
 
 
-def shown_rows(run: AmountRun, item: AmountScored) -> tuple[Tensor, bool]:
+def shown_rows(times: FloatArray | None, choice: Tensor) -> tuple[Tensor, bool]:
     """The latest rows where each has a time of its own; else rows from the lowest to the highest decision."""
-    count = len(run.labels)
-    if run.times is not None and len(np.unique(run.times.numpy())) == count:
-        return torch.argsort(run.times, stable=True)[-MOST_SHOWN:], True
-    order = torch.argsort(item.choice, stable=True)
+    count = len(choice)
+    if times is not None and len(np.unique(times)) == count:
+        return torch.from_numpy(np.argsort(times, kind="stable")[-MOST_SHOWN:]), True
+    order = torch.argsort(choice, stable=True)
     return order[torch.linspace(0, count - 1, min(count, MOST_SHOWN)).round().long()], False
 
 
-def _time_ticks(run: AmountRun, rows: Tensor) -> list[tuple[int, str]]:
-    """The first, middle and last row, with their times as people read them."""
-    places = sorted({0, len(rows) // 2, len(rows) - 1})
-    dates = run.dates
-    if dates is not None:
-        days = [dates[int(rows[place])].item() for place in places]
+def which_rows(shown: int, count: int, noun: str, *, in_time: bool) -> str:
+    """``The latest 84 of 192 test rows``."""
+    if in_time:
+        return f"The {noun} in time" if shown == count else f"The latest {shown:,} of {count:,} {noun}"
+    which = f"The {noun}" if shown == count else f"{shown:,} of {count:,} {noun}, evenly spaced,"
+    return f"{which} in the order of their decisions"
+
+
+def time_ticks(times: FloatArray, *, dates: bool) -> list[tuple[int, str]]:
+    """The first, middle and last row, with their times as people read them; dates are seconds since 1970."""
+    places = sorted({0, len(times) // 2, len(times) - 1})
+    if dates:
+        days = [times[place].astype("datetime64[s]").item() for place in places]
         return [(place, f"{day.day} {day:%b %Y}") for place, day in zip(places, days, strict=True)]
-    assert run.times is not None
-    return [(place, amount(float(run.times[rows[place]]))) for place in places]
+    return [(place, amount(float(times[place]))) for place in places]
 
 
-def _chart(
-    quantiles: NDArray[np.float64],  # (n, 5)
-    decided: NDArray[np.float64],
-    happened: NDArray[np.float64],
-    ticks: list[tuple[int, str]],
-    words: dict[str, str],
+def fan_chart(
+    bands: Mapping[str, tuple[FloatArray, FloatArray]],  # what they mean: low and high, the widest first, at most two
+    median: FloatArray | None,
+    decided: FloatArray,
+    happened: FloatArray,
+    ticks: Sequence[tuple[int, str]],
+    words: Mapping[str, str],  # label, x, y
 ) -> dict[str, Any]:
-    count, everything = len(decided), np.concatenate([quantiles.ravel(), decided, happened])
+    """Bands in which outcomes are expected, decisions and outcomes, row by row."""
+    ends = [end for band in bands.values() for end in band]
+    count, everything = len(decided), np.concatenate([*ends, decided, happened])
     marks = round_numbers(float(everything.min()), float(everything.max()))
     low, high = min(marks[0], float(everything.min())), max(marks[-1], float(everything.max()))
 
@@ -88,12 +102,12 @@ def _chart(
     def y(value: float) -> float:
         return _HEIGHT - _BELOW - (_HEIGHT - _ABOVE - _BELOW) * (value - low) / (high - low or 1)
 
-    def line(values: NDArray[np.float64], backwards: bool = False) -> list[tuple[float, float]]:
+    def line(values: FloatArray, backwards: bool = False) -> list[tuple[float, float]]:
         points = [(x(place), y(float(value))) for place, value in enumerate(values)]
         return points[::-1] if backwards else points
 
-    def band(lower: int, upper: int) -> str:
-        return path(line(quantiles[:, upper]) + line(quantiles[:, lower], backwards=True)) + "Z"
+    def between(lower: FloatArray, upper: FloatArray) -> str:
+        return path(line(upper) + line(lower, backwards=True)) + "Z"
 
     steps = [(x(place + side), y(float(value))) for place, value in enumerate(decided) for side in (-0.5, 0.5)]
     points = list(zip(line(happened), happened > decided, strict=True))
@@ -111,9 +125,11 @@ def _chart(
         "lines": [(_LEFT, y(mark), _WIDTH - _RIGHT, y(mark), "grid") for mark in marks],
         "texts": texts,
         "curves": [
-            ("band", "", band(0, 1) + band(3, 4), []),
-            ("band inner", "", band(1, 3), []),
-            ("median", "", path(line(quantiles[:, 2])), []),
+            *(
+                (kind, "", drawn, [])
+                for kind, drawn in zip(_BANDS, _strips(list(bands.values()), between), strict=False)
+            ),
+            *([] if median is None else [("median", "", path(line(median)), [])]),
             ("decided", "", path(steps), []),
             ("happened", "", "", enough),
             ("happened short", "", "", short),
@@ -122,8 +138,17 @@ def _chart(
             ("the decision", ("decided", "", "M2 7L42 7", [])),
             ("what happened, covered by the decision", ("happened", "", "", [marker(22, 7, 0, 3)])),
             ("what happened, more than was decided", ("happened short", "", "", [marker(22, 7, 3, 3)])),
-            ("half of all outcomes are expected here", ("band inner", "", "M2 2L42 2L42 12L2 12Z", [])),
-            ("80 % of all outcomes are expected here", ("band", "", "M2 2L42 2L42 12L2 12Z", [])),
-            ("the median that is expected", ("median", "", "M2 7L42 7", [])),
+            *reversed([(name, (kind, "", _PATCH, [])) for kind, name in zip(_BANDS, bands, strict=False)]),
+            *([] if median is None else [("the median that is expected", ("median", "", "M2 7L42 7", []))]),
         ],
     }
+
+
+def _strips(
+    bands: Sequence[tuple[FloatArray, FloatArray]], between: Callable[[FloatArray, FloatArray], str]
+) -> list[str]:
+    """A band around another is drawn as what lies below and above that, so that colours do not add up."""
+    if len(bands) < 2:
+        return [between(*band) for band in bands]
+    (lowest, highest), (low, high) = bands
+    return [between(lowest, low) + between(high, highest), between(low, high)]

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from stakes.evaluation.amounts import AmountRow, select
 from stakes.evaluation.metrics import Interval, block_length
-from stakes.mixtures import LEVELS
 from stakes.report.amounts import Amounts
 from stakes.report.caveats import close_choice, few_rows, of_data
 from stakes.report.decided import percent
 from stakes.report.headline import Contrast, Finding, Headline, against_rival, expected_against_actual, judgement
 from stakes.report.words import number, share, verdict
+from stakes.tables.amounts.other_costs import beyond_levels
 from stakes.tables.amounts.run import AmountRun
 from stakes.utility import AmountUtility, Newsvendor
 
@@ -175,20 +175,8 @@ def _mean_costs(run: AmountRun) -> NDArray[np.float64]:
 
 
 def _beyond_levels(run: AmountRun) -> list[str]:
-    if not isinstance(run.utility, Newsvendor):
-        return []
-    shares = np.broadcast_to(run.utility.share, len(run.labels))
-    lowest, highest = float(LEVELS[0]), float(LEVELS[-1])
-    beyond = (shares < lowest - 1e-9) | (shares > highest + 1e-9)
-    if not beyond.any():
-        return []
-    asked = f"the costs ask for the {share(float(shares[0]))} quantile"
-    if run.utility.per_example:
-        asked = f"the costs of {int(beyond.sum()):,} rows ask for others"
-    return [
-        f"Models say quantiles from 1 % to 99 %, but {asked}: there the outermost is decided on, and outcomes beyond "
-        "it are missing from the expected costs."
-    ]
+    told = beyond_levels(run.utility, len(run.labels))
+    return [] if told is None else [told]
 
 
 def _at_bounds(run: AmountRun) -> list[str]:

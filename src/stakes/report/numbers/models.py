@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from stakes.evaluation.amounts import AmountRow, select
 from stakes.evaluation.metrics import Interval
@@ -15,6 +17,7 @@ from stakes.tables.amounts.run import AmountRun
 from stakes.utility import AmountUtility, CurveUtility
 from stakes.utility.menu import MenuUtility
 
+FloatArray = NDArray[np.float64]
 ABOUT = {
     "constant": "decides the same every time, by the amounts of the past: what can be had without a model",
     "linear": "is linear quantile regression",
@@ -81,13 +84,17 @@ def mistakes(run: AmountRun) -> list[dict[str, Any]] | None:
 
 
 def _errors(run: AmountRun, model: str) -> list[tuple[str, ...]]:
-    amounts, scored = Amounts.of(run.utility), select(run.scored, model)
+    scored = select(run.scored, model)
     errors = np.concatenate([(run.labels - item.choice).numpy() for item in scored])  # (R N,)
-    costs = np.concatenate([item.costs for item in scored])
+    return error_rows(errors, np.concatenate([item.costs for item in scored]), Amounts.of(run.utility), len(scored))
+
+
+def error_rows(errors: FloatArray, costs: FloatArray, amounts: Amounts, seeds: int = 1) -> list[tuple[str, ...]]:
+    """Of outcomes less decisions: how many were too low, too high and right, by how much, and the cost in all."""
     rows: list[tuple[str, ...]] = []
     for name, members in (("too little", errors > 0), ("too much", errors < 0), ("exactly right", errors == 0)):
         mean = amount(float(np.abs(errors[members]).mean())) if members.any() and name != "exactly right" else ""
-        total = float(costs[members].sum()) / len(scored)
+        total = float(costs[members].sum()) / seeds
         rows.append((name, share(float(members.mean())), mean, amounts.plain(total)))
     return rows
 
@@ -97,31 +104,40 @@ def actions(run: AmountRun) -> dict[str, Any] | None:
     utility = run.utility
     if not isinstance(utility, MenuUtility):
         return None
-    amounts, scored = Amounts.of(utility), select(run.scored, run.comparison.chosen)
+    scored = select(run.scored, run.comparison.chosen)
     choices = np.concatenate([item.choice.numpy() for item in scored])
     claimed, costs = (np.concatenate([getattr(item, key) for item in scored]) for key in ("expected_costs", "costs"))
     outcomes = np.tile(run.labels.numpy(), len(scored))
-    always = utility.costs(run.labels).double().mean(0).tolist()
-    rows = []
+    curves = utility.curves if isinstance(utility, CurveUtility) else {}
+    return action_rows(utility, choices, outcomes, claimed, costs, len(scored)) | {
+        "model": run.comparison.chosen,
+        "curves": [(name, _curve(curve, Amounts.of(utility))) for name, curve in curves.items()],
+    }
+
+
+def action_rows(
+    utility: MenuUtility,
+    choices: NDArray[np.int64],
+    outcomes: FloatArray,
+    claimed: FloatArray | None,
+    costs: FloatArray,
+    seeds: int = 1,
+) -> dict[str, Any]:
+    """For each action how often it was taken, what was expected and came, and the best of all taken every time."""
+    amounts, rows = Amounts.of(utility), []
+    always = utility.costs(torch.from_numpy(outcomes)).double().mean(0).tolist()
     for place, name in enumerate(utility.decisions):
         taken = choices == place
         cells = [""] * 4
         if taken.any():
             cells = [
                 amount(float(np.median(outcomes[taken]))),
-                *(amounts.plain(float(each[taken].mean())) for each in (claimed, costs)),
-                amounts.plain(float(costs[taken].sum()) / len(scored)),
+                *("" if each is None else amounts.plain(float(each[taken].mean())) for each in (claimed, costs)),
+                amounts.plain(float(costs[taken].sum()) / seeds),
             ]
-        rows.append({"name": name, "count": f"{taken.sum() / len(scored):,.0f}", "share": share(float(taken.mean())),
+        rows.append({"name": name, "count": f"{taken.sum() / seeds:,.0f}", "share": share(float(taken.mean())),
                      "cells": cells, "always": amounts.plain(always[place])})  # fmt: skip
-    best = utility.decisions[int(np.argmin(always))]
-    curves = utility.curves if isinstance(utility, CurveUtility) else {}
-    return {
-        "rows": rows,
-        "best": best,
-        "model": run.comparison.chosen,
-        "curves": [(name, _curve(curve, amounts)) for name, curve in curves.items()],
-    }
+    return {"rows": rows, "best": utility.decisions[int(np.argmin(always))]}
 
 
 def _curve(curve: Any, amounts: Amounts) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ from stakes.decisions import SETTLE, Decisions
 from stakes.errors import StakesError
 from stakes.outcomes import Outcomes
 from stakes.saved_model import SavedModel
+from stakes.tables.amounts.other_costs import made_for_others, read_other_costs, warn_beyond_levels
 from stakes.tables.decider import DIGITS, PIECE_ROWS, Decider, OnUnusual, as_texts, model_folder
 from stakes.tables.profile import View
 from stakes.tables.values import utility_of_rows
 from stakes.tables.why import Measure, top_columns
-from stakes.utility import CurveUtility, NumberUtility, PricedNewsvendor, Utility
+from stakes.utility import NumberUtility, PricedNewsvendor, Utility
 
 WITHIN = 0.9  # of the outcomes lie between low and high, as the model sees it
 
@@ -33,7 +33,9 @@ class AmountDecider(Decider):
     - why_1 to why_N, with ``why=N``: the columns that moved the decision most, ``weekday +4.2``: so much it adds to the
       decision, against training rows; where decisions are actions, to how much more the next best would cost.
 
-    Where a model has lags, rows have their time, and the target of rows that are past is used where it is there.
+    ``costs`` are others to decide by: a file of cost curves, or a utility of numbers, `Newsvendor(20, 5)`; ``remarks``
+    then says what in the model was made for those of its fit. Where a model has lags, rows have their time, and the
+    target of rows that are past is used where it is there.
     """
 
     utility: Utility  # type: ignore[assignment]  # of numbers
@@ -43,7 +45,7 @@ class AmountDecider(Decider):
         path: str | os.PathLike[str],
         settle: float = SETTLE,
         *,
-        costs: str | os.PathLike[str] | None = None,
+        costs: str | os.PathLike[str] | Utility | None = None,
         on_unusual: OnUnusual = "note",
         refer: str | None = None,
         why: int = 0,
@@ -51,10 +53,12 @@ class AmountDecider(Decider):
         model = SavedModel.load(model_folder(path))
         if model.encoder is None or not isinstance(model.utility, NumberUtility | PricedNewsvendor):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
-        self.utility = model.utility if costs is None else _other_curves(Path(costs))
+        self.utility = model.utility if costs is None else read_other_costs(costs)
         if on_unusual == "refer" and not self.utility.decisions:
             raise StakesError("--on-unusual refer: decisions are numbers, of which none stands for asking somebody")
         self._prepare(model, model.encoder, settle, on_unusual, refer, why)
+        told = None if costs is None else made_for_others(model, self.utility)
+        self.remarks = () if told is None else (told,)
 
     @property
     def columns(self) -> list[str]:
@@ -68,6 +72,7 @@ class AmountDecider(Decider):
             frame = lags.add(frame)
         frame, x, view, unusual, referred = self._looked_at(frame)
         utility, count = utility_of_rows(self.utility, frame), len(self.utility.decisions)
+        warn_beyond_levels(utility, len(x))
         numbers = np.empty((len(x), 4 + count))  # the decision, what it costs, low, high, what each action costs
         why = np.full((len(x), self.why), "", dtype=object)
         for first in range(0, len(x), PIECE_ROWS):
@@ -125,10 +130,3 @@ def _lead(utility: Utility, choice: int, rival: int, said: Outcomes) -> Tensor:
 def _for_all(utility: Utility, count: int) -> Utility:
     """The costs of one row, for as many rows."""
     return utility.rows(torch.zeros(count, dtype=torch.long))
-
-
-def _other_curves(path: Path) -> Utility:
-    utility = Utility.from_csv(path)
-    if not isinstance(utility, CurveUtility):
-        raise StakesError(f"{path}: expected cost curves of a number, which the model is about, but got a table")
-    return utility

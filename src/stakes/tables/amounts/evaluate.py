@@ -1,30 +1,40 @@
 """``stakes evaluate`` for outcomes that are numbers: what decisions came to, against what was claimed and tested."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from stakes.decisions import decide
 from stakes.errors import StakesError, listing
 from stakes.evaluation import metrics
-from stakes.evaluation.amounts import select
+from stakes.evaluation.amounts import score, select, shares_below
 from stakes.evaluation.metrics import Interval
+from stakes.evaluation.promises import Promise, promise
 from stakes.mixtures import Quantiles
 from stakes.tables.amounts.decider import WITHIN, AmountDecider
-from stakes.tables.amounts.lags import times_of
+from stakes.tables.amounts.other_costs import AmountCosts, warn_beyond_levels
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.drift import Drift
-from stakes.tables.evaluate import FEW_ROWS, MANY_UNUSUAL, Due, Reason, drift_of, read_outcomes
+from stakes.tables.evaluate import (
+    FEW_ROWS,
+    MANY_UNUSUAL,
+    Due,
+    Reason,
+    belong_together,
+    drift_of,
+    read_outcomes,
+    row_times,
+)
 from stakes.tables.joined import match_decisions
-from stakes.tables.values import numbers, utility_of_rows
-from stakes.utility import Newsvendor, NumberUtility
+from stakes.tables.values import numbers, row_number, utility_of_rows
+from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
 
 FloatArray = NDArray[np.float64]
 
@@ -36,6 +46,37 @@ class TakenAmounts(NamedTuple):
     claimed: FloatArray | None  # (N,) the expected costs; None if they are not known
     low: FloatArray | None  # (N,)
     high: FloatArray | None
+    quantiles: Tensor | None = None  # (N, 99); None if they were taken earlier
+
+    def within(self, outcomes: FloatArray) -> float | None:
+        """The share of outcomes between low and high."""
+        if self.low is None or self.high is None:
+            return None
+        return float(((self.low <= outcomes) & (outcomes <= self.high)).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """The rows, in the order of their file, for tables and charts."""
+
+    taken: TakenAmounts
+    outcomes: FloatArray  # (N,)
+    costs: FloatArray  # (N,)
+    times: FloatArray | None  # (N,) where the run has them
+    time: str | None  # their column
+    dates: bool  # whether times are dates, in seconds since 1970
+
+
+@dataclass(frozen=True, eq=False)
+class LastTest:
+    """The chosen model on the test rows of its run."""
+
+    rows: int
+    cost: Interval | None  # None where other costs depend on columns that a run does not keep
+    claimed_cost: float | None
+    covered: float | None  # of a newsvendor
+    within: float
+    below: tuple[FloatArray, ...]  # (99,) for each seed: the share of outcomes at or below each level
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,25 +92,30 @@ class AmountEvaluation:
     constant: str  # the decision for everybody
     constant_cost: Interval
     saving: Interval  # against that, paired
-    last_cost: Interval  # in the last test
-    last_rows: int
-    against_last: Interval  # the saving against the last test
+    last: LastTest
+    against_last: Interval | None  # the saving against the last test
     claimed_cost: float | None  # None if decisions came without it
     above_claim: Interval | None  # realised less claimed, paired
-    covered: float | None  # the share of outcomes at or below the decision; of a newsvendor only
+    covered: Interval | None  # the share of outcomes at or below the decision; of a newsvendor only
+    unbounded: Interval | None  # and at or below one without steps and bounds; None if that is not known
     share: float | None  # and the one that the costs ask for
     within: float | None  # the share of outcomes between low and high
     drift: Drift | None
+    cases: Cases
+    seed: int
+    promise: Promise
+    other: AmountCosts | None = None  # costs that are not those of the run, as they were given
+    remarks: tuple[str, ...] = ()  # on decisions by these
     block: int | None = None  # consecutive times that intervals resample together
 
     @property
     def reasons(self) -> list[Reason]:
-        """What speaks for retraining, beyond chance."""
-        claim, drift = self.above_claim, self.drift
+        """What speaks for retraining, beyond chance; a handful of rows says nothing about costs."""
+        claim, drift, enough = self.above_claim, self.drift, self.rows >= FEW_ROWS
         found: dict[Reason, bool] = {
-            "last test": self.against_last.high < 0,
-            "claim": claim is not None and claim.low > 0,
-            "constant": self.saving.high < 0,
+            "last test": enough and self.against_last is not None and self.against_last.high < 0,
+            "claim": enough and claim is not None and claim.low > 0,
+            "constant": enough and self.saving.high < 0,
             "shifted": drift is not None and bool(drift.drifted),
             "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
         }
@@ -86,18 +132,20 @@ class AmountEvaluation:
         """Plain JSON types; an interval has its mean, low and high end."""
         return {
             "target": self.target,
+            **({} if self.other is None else {"costs": self.other.to_dict()}),
             **self.files,
             "rows": self.rows,
             "left_out": dict(self.left_out),
             "unit": self.utility.unit,
             "cost": self.cost,
             "constant": {"decision": self.constant, "cost": self.constant_cost, "saving": self.saving},
-            "last_test": {"rows": self.last_rows, "cost": self.last_cost, "saving": self.against_last},
+            "last_test": {"rows": self.last.rows, "cost": self.last.cost, "saving": self.against_last},
             "claims": None
             if self.claimed_cost is None
             else {"cost": self.claimed_cost, "above": self.above_claim, "within_90": self.within},
             "coverage": None if self.covered is None else {"at_or_below": self.covered, "asked_for": self.share},
             "block": self.block,
+            "promise": self.promise.to_dict(),
             "drift": None if self.drift is None else self.drift.to_dict(),
             "retraining": {"due": self.due, "because": self.reasons},
         }
@@ -110,9 +158,15 @@ def evaluate_amounts(
     decisions: Path | None = None,
     id_column: str | None = None,
     target: str | None = None,
+    costs: Path | Utility | None = None,
+    worst: float | None = None,
 ) -> AmountEvaluation:
-    """What the decisions of a run's model came to on rows whose outcomes are known, taken now or before."""
-    run, decider = AmountRun.load(path), AmountDecider(path)
+    """What the decisions of a run's model came to on rows whose outcomes are known, taken now or before.
+
+    ``costs`` are others than those of the run, by which decisions are taken and all is valued, the last test too.
+    ``worst`` is the most that a decision can cost, for a promise: see `stakes.evaluation.promises`.
+    """
+    run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
     frame, left_out = read_outcomes(labelled, target, decisions, id_column)
     table: pd.DataFrame | None = None
@@ -123,52 +177,55 @@ def evaluate_amounts(
         if not len(frame):
             raise StakesError(f"expected outcomes in column {target!r}, but there are none")
         outcomes = torch.tensor(numbers(frame[target]))
+        if not bool(outcomes.isfinite().all()):
+            row = row_number(frame.index, int((~outcomes.isfinite()).long().argmax()))
+            raise StakesError(f"column {target!r}: expected finite numbers, but row {row} has none; leave that row out")
         lags = decider.model.lags
         whole = frame if lags is None or table is not None else lags.add(frame)
         clean = decider.encoder.formats.clean(whole)
         utility = utility_of_rows(decider.utility, clean)
         assert isinstance(utility, NumberUtility)
         if table is None:
+            warn_beyond_levels(utility, len(frame))
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(clean)), utility=utility)
             low, high = (each.numpy() for each in took.interval(WITHIN))
             claimed = np.asarray(utility.cost_of(took.expected_utility.double().numpy()))
-            taken = TakenAmounts(took.choice, claimed, low, high)
+            taken = TakenAmounts(took.choice, claimed, low, high, Quantiles.of(took.outcomes).values)
         drift = drift_of(decider, clean)
     except StakesError as error:
         raise StakesError(f"{labelled}: {error}") from None
     if table is not None:
         taken = _taken(table, decisions, utility)
-    time = run.settings["time"]
-    times = times_of(frame[time]) if time is not None and time in frame else None
-    files = {"labelled": labelled.name} | ({"decisions": decisions.name} if decisions else {})
-    names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
-    return _evaluation(run, utility, outcomes, taken, times, drift=drift, **names)
+    named = {"labelled": labelled, "decisions": decisions, "costs": costs if isinstance(costs, Path) else None}
+    names = {
+        "target": target,
+        "files": {key: file.name for key, file in named.items() if file is not None},
+        "left_out": {name: count for name, count in left_out.items() if count},
+        "other": None if costs is None else decider.utility,
+        "remarks": () if table is not None else decider.remarks,
+    }
+    realised = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
+    cases = Cases(taken, outcomes.numpy(), realised, *row_times(run, frame))
+    promised = promise(realised, utility, worst=worst, times=cases.times, withheld=belong_together(run, frame))
+    return _evaluation(run, utility, cases, drift=drift, promise=promised, **names)
 
 
-def _evaluation(
-    run: AmountRun,
-    utility: NumberUtility,
-    outcomes: Tensor,
-    taken: TakenAmounts,
-    times: FloatArray | None,
-    **names: Any,
-) -> AmountEvaluation:
-    seed = run.settings["seed"]
+def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: Any) -> AmountEvaluation:
+    seed, taken, costs = run.settings["seed"], cases.taken, cases.costs
+    outcomes = torch.from_numpy(cases.outcomes)
 
-    def mean(values: FloatArray) -> Interval:
-        return metrics.bootstrap(values, seed=seed, times=times)
+    def mean(values: ArrayLike) -> Interval:
+        return metrics.bootstrap(values, seed=seed, times=cases.times)
 
-    costs = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
     past = select(run.scored, "constant")[0].predictions.quantiles.double().mean(0)
     for_all = decide(Quantiles(past.expand(len(outcomes), -1)), utility)
     constant = np.asarray(utility.cost_of(utility.realised(for_all.choice, outcomes)))
-    last, own = run.comparison.row(run.comparison.chosen).cost, mean(costs)
-    within = (
-        None
-        if taken.low is None or taken.high is None
-        else (taken.low <= outcomes.numpy()) & (outcomes.numpy() <= taken.high)
-    )
-    newsvendor = isinstance(utility, Newsvendor)
+    last, own = _last_test(run, names["other"]), mean(costs)
+    covered = unbounded = None
+    if isinstance(utility, Newsvendor):
+        covered = mean(outcomes <= taken.choice)
+        free = None if taken.quantiles is None else utility.optimum(Quantiles(taken.quantiles))
+        unbounded = None if free is None else mean(outcomes <= free)
     alike = bool((for_all.choice == for_all.choice[0]).all())
     return AmountEvaluation(
         **names,
@@ -178,15 +235,38 @@ def _evaluation(
         constant=_text(utility, for_all.choice[0]) if alike else "as costs and the past say",
         constant_cost=mean(constant),
         saving=mean(constant - costs),
-        last_cost=last,
-        last_rows=len(run.labels),
-        against_last=metrics.independent_difference(last, own),
+        last=last,
+        against_last=None if last.cost is None else metrics.independent_difference(last.cost, own),
         claimed_cost=None if taken.claimed is None else float(taken.claimed.mean()),
         above_claim=None if taken.claimed is None else mean(costs - taken.claimed),
-        covered=float((outcomes <= taken.choice).double().mean()) if newsvendor else None,
+        covered=covered,
+        unbounded=unbounded,
         share=float(np.mean(utility.share)) if isinstance(utility, Newsvendor) else None,
-        within=None if within is None else float(within.mean()),
-        block=None if times is None else metrics.block_length(times),
+        within=taken.within(cases.outcomes),
+        cases=cases,
+        seed=seed,
+        block=None if cases.times is None else metrics.block_length(cases.times),
+    )
+
+
+def _last_test(run: AmountRun, other: AmountCosts | None) -> LastTest:
+    """The chosen model in the test of the run: what its decisions cost as it was, or at other costs."""
+    row, scored = run.comparison.row(run.comparison.chosen), select(run.scored, run.comparison.chosen)
+    below = tuple(shares_below(item.predictions.quantiles, run.labels) for item in scored)
+    last = LastTest(len(run.labels), row.cost, row.claimed_cost, row.covered, row.within_90, below)
+    if other is None:
+        return last
+    if isinstance(other, PricedNewsvendor):
+        return replace(last, cost=None, claimed_cost=None, covered=None)
+    again = [score(item.predictions, run.labels, other) for item in scored]
+    times = None if run.times is None else run.times.numpy()
+    costs = np.stack([item.costs for item in again])  # (R, N)
+    covered = [item.scores["covered"] for item in again if item.scores["covered"] is not None]
+    return replace(
+        last,
+        cost=metrics.bootstrap(costs, seed=run.settings["seed"], times=times, groups=run.groups),
+        claimed_cost=float(np.mean([item.expected_costs for item in again])),
+        covered=float(np.mean(covered)) if covered else None,
     )
 
 
@@ -196,17 +276,21 @@ def _text(utility: NumberUtility, choice: Tensor) -> str:
 
 def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> TakenAmounts:
     """From a file of decisions, in the order of the rows."""
-    claims = [numbers(table[name]) if name in table else None for name in ("expected_cost", "low", "high")]
+    claimed, low, high = (numbers(table[name]) if name in table else None for name in ("expected_cost", "low", "high"))
     if not utility.decisions:
-        choice = torch.tensor(numbers(table["decision"]))
+        try:
+            choice = torch.tensor(numbers(table["decision"]))
+        except StakesError as error:
+            raise StakesError(f"{path}: {error}; if other costs were decided by, give them") from None
         if not bool(choice.isfinite().all()):
             raise StakesError(f"{path}: expected a number in every row of the column 'decision', but some are missing")
-        return TakenAmounts(choice, *claims)
+        return TakenAmounts(choice, claimed, low, high)
     places = {name: number for number, name in enumerate(utility.decisions)}
     texts = table["decision"].astype(str).str.strip()
     unknown = sorted(set(texts) - set(places))
     if unknown:
         raise StakesError(
-            f"{path}: expected the decisions {listing(places)} of the run's costs, but got {listing(unknown)}"
+            f"{path}: expected the decisions {listing(places)} of the costs, but got {listing(unknown)}; if other "
+            "costs were decided by, give them"
         )
-    return TakenAmounts(torch.tensor([places[text] for text in texts]), *claims)
+    return TakenAmounts(torch.tensor([places[text] for text in texts]), claimed, low, high)

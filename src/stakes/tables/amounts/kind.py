@@ -80,13 +80,15 @@ class Amounts(Kind):
             if holds_numbers(values):
                 raise
             raise StakesError(
-                f"{error}; --under and --over are for a target that is a number, --costs with a table is for classes"
+                f"{error}; --under, --over and cost curves are for a target that is a number, a table of costs is for "
+                "classes"
             ) from None
         bad = ~np.isfinite(amounts)
         if bad.any():
             raise StakesError(
-                f"column {task.target!r}: expected a number in every row, but {int(bad.sum())} of {len(bad)} have "
-                f"none, first in row {row_number(values.index, int(np.argmax(bad)))}; fill them in, or drop those rows"
+                f"column {task.target!r}: expected a finite number in every row, but {int(bad.sum())} of {len(bad)} "
+                f"have none, first in row {row_number(values.index, int(np.argmax(bad)))}; fill them in, or drop those "
+                "rows"
             )
         if task.recipe.likelihood == "log_normal" and (amounts <= 0).any():
             row = int(np.argmax(amounts <= 0))
