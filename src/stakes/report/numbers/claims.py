@@ -53,7 +53,7 @@ def coverage(run: AmountRun) -> dict[str, list[tuple[float, float]]]:
     curves = {}
     for model in run.comparison.models:
         below = [
-            (outcomes <= Quantiles(item.predictions.quantiles).values[:, _EVERY]).double().mean(0).numpy()
+            (outcomes <= Quantiles(item.predictions.quantiles).at_levels[:, _EVERY]).double().mean(0).numpy()
             for item in select(run.scored, model)
         ]
         curves[model] = list(zip(levels.tolist(), np.mean(below, axis=0).tolist(), strict=True))

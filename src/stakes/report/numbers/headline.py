@@ -186,8 +186,8 @@ def _beyond_levels(run: AmountRun) -> list[str]:
     if run.utility.per_example:
         asked = f"the costs of {int(beyond.sum()):,} rows ask for others"
     return [
-        f"Models say quantiles from 1 % to 99 %, but {asked}: there the outermost is decided on, and outcomes beyond "
-        "it are missing from the expected costs."
+        f"Models say quantiles from 1 % to 99 %, but {asked}: beyond these they are extrapolated, as if "
+        "outcomes fell off exponentially, from few rows."
     ]
 
 
