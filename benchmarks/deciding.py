@@ -53,7 +53,7 @@ def measure() -> list[Claim]:
 
 
 def _tasks(folder: Path) -> dict[str, tuple[TableTask, str, str]]:
-    """A run for each kind of outcome, and what is promised of time and memory; time depends on how many trees there are."""
+    """A run for each kind of outcome, and what is promised of time and memory; the time of trees is only told."""
     data, training = folder / "train.csv", Training(epochs=2, batch_size=50)
     recipe = Recipe(network="mlp", posterior={"family": "dropout"}, training=training)
     classes = TableTask(
