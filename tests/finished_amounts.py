@@ -26,7 +26,7 @@ def demand(days: int, seed: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def normal_quantiles(means: Tensor, scale: float) -> Tensor:
-    return Quantiles.of(GaussianMixture(means.unsqueeze(-1), torch.full_like(means, scale).unsqueeze(-1))).values
+    return Quantiles.of(GaussianMixture(means.unsqueeze(-1), torch.full_like(means, scale).unsqueeze(-1))).at_levels
 
 
 def _task(path: Path, seeds: int, timed: bool) -> TableTask:

@@ -50,7 +50,7 @@ def examples(rows: int, seed: int = 0, *, unit: float = 1.0, weights: torch.Tens
 
 
 def said(predictor: Predictor, rows: TensorExamples) -> torch.Tensor:
-    return Quantiles.of(predictor(rows.x).mixture()).values
+    return Quantiles.of(predictor(rows.x).mixture()).at_levels
 
 
 def mean_crps(predictor: Predictor, rows: TensorExamples) -> float:
@@ -306,7 +306,7 @@ def test_the_past_is_numpys() -> None:
     weighted = PastQuantiles.fit(TensorExamples(torch.zeros(4, 1), labels, torch.tensor([0.0, 3.0, 1.0, 0.0])))
     assert [float(weighted.values[k]) for k in (49, 73, 76)] == [1.0, 1.0, 2.0]
     for x in (torch.zeros(3, 7), {"ids": torch.zeros(3, 5)}):
-        assert predictor(x).mixture().values.shape == (3, 99)
+        assert predictor(x).mixture().at_levels.shape == (3, 99)
 
 
 def test_neighbours_are_scikit_learns(fitted: dict[type, Any]) -> None:

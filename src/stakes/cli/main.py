@@ -132,7 +132,8 @@ def fit(
         str,
         _amounts(
             metavar="NUMBERS",
-            help="With --time: earlier amounts as features, so many times back, 1,7,14, and weekday and month.",
+            help="With --time: earlier amounts as features, so many times back, 1,7,14, and weekday and month. "
+            "`stakes decide` then reads the whole file at once.",
         ),
     ] = "",
     series: Annotated[

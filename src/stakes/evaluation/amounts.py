@@ -102,7 +102,7 @@ def score(predictions: AmountPredictions, outcomes: Tensor, utility: Utility) ->
 
 def shares_below(quantiles: Tensor, outcomes: Tensor) -> FloatArray:
     """``(N, 99), (N,) -> (99,)``: the share of outcomes at or below the quantile of each level."""
-    below = outcomes.unsqueeze(-1) <= Quantiles(quantiles).values
+    below = outcomes.unsqueeze(-1) <= Quantiles(quantiles).at_levels
     return np.asarray(below.double().mean(0))
 
 

@@ -145,7 +145,9 @@ class StudentMixture(Mixture):
     def _quantiles(self, share: Tensor) -> Tensor:
         from scipy.special import stdtrit  # it takes a tenth of a second to import
 
-        return self.location + self.scale * torch.as_tensor(stdtrit(self.df, share.cpu().numpy())).to(self.location)
+        standard = torch.as_tensor(stdtrit(self.df, share.cpu().numpy())).to(self.location)
+        # SciPy says +inf of a share of 0.
+        return self.location + self.scale * torch.where(share.to(self.location) > 0, standard, -torch.inf)
 
 
 def student_cdf(z: Tensor, df: int) -> Tensor:

@@ -90,7 +90,7 @@ class QuantileBlend(Blend):
 
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
         weighted = [
-            weight * Quantiles.of(part(x).mixture()).values.to(self.device)
+            weight * Quantiles.of(part(x).mixture()).at_levels.to(self.device)
             for weight, part in zip(self.weights, self.parts, strict=True)
             if weight
         ]

@@ -60,8 +60,8 @@ def decide_table(
 ) -> Decided:
     """Write a decision for every row of ``data`` to ``out`` (CSV or Parquet, by its suffix), and a summary beside it.
 
-    Memory does not grow with the table. The same input and model give the same bytes. The summary,
-    ``NAME.summary.json``, has counts of decisions and what has drifted.
+    Memory does not grow with the table, unless the model has lags, whose rows are read at once. The same input and
+    model give the same bytes. The summary, ``NAME.summary.json``, has counts of decisions and what has drifted.
     """
     decider = decider if isinstance(decider, Decider) else Decider(decider)
     _check_files(decider, data, out, keep)
@@ -86,7 +86,10 @@ def decide_table(
 
 
 def _blocks(decider: Decider, data: Path, rows: int, keep: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """The rows of a file, some after the others; where rows look back at others, these are read first."""
+    """The rows of a file, some after the others.
+
+    Where rows look back at others, all are read first: these may stand anywhere in the file.
+    """
     if decider.model.lags is None:
         return iter_table(data, decider.encoder, rows, keep, decider.utility.columns)
     frame = read_table(data, untouched=keep)

@@ -118,7 +118,7 @@ class Problem:
 def said(predictor: Predictor, x: Inputs) -> Tensor:
     """(n, K) what it says of rows: the probabilities of classes, or the quantiles of an amount at `LEVELS`."""
     outcomes = predictor(x).mixture()
-    return Quantiles.of(outcomes).values.float() if outcomes.numeric else outcomes.weights
+    return Quantiles.of(outcomes).at_levels.float() if outcomes.numeric else outcomes.weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,7 +132,7 @@ class NumberUtility(Utility):
         """``(S, B, ..., K)`` of a decision under each atom."""
         if outcomes.values is None:
             raise StakesError("expected outcomes that are numbers, but got named classes: use a table of costs")
-        return self.cost(choice.unsqueeze(-1), outcomes.values)
+        return self.cost(choice.unsqueeze(-1), outcomes.values.expand(outcomes.shape))
 
     @property
     def span(self) -> float:
@@ -194,6 +194,11 @@ class AmountUtility(NumberUtility):
 
     def best_choice(self, outcomes: Outcomes) -> Tensor:
         best, range_ = self.optimum(outcomes), self.range
+        if bool(range_.inside(best).isinf().any()):
+            raise StakesError(
+                "expected a best decision that is finite, but some are not, as where too many, or too few, cost "
+                "nothing: bound decisions with at_least and at_most"
+            )
         if self.step is None:
             return range_.inside(best)
         below = range_.rounded_down(best)

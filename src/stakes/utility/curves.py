@@ -21,6 +21,8 @@ from stakes.utility.base import utilities
 from stakes.utility.menu import MenuUtility
 
 Points = Sequence[tuple[float, float]]  # (outcome, cost)
+LARGEST_EXPONENT = 700.0  # whose exponential is finite
+LEAST_CHANGE = -1 + 1e-12  # of an expected gain, which stays above 0
 
 
 @utilities.register("curves")
@@ -85,6 +87,28 @@ class CurveUtility(MenuUtility):
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         return super().log_gain(outcomes, choice) if self.limit else self.expected_of(outcomes, choice).log()
+
+    def _log_mean_exp(self, outcomes: Outcomes, choice: Tensor, rate: float) -> Tensor:
+        """By the atoms, and for each jump by the share of outcomes beyond it, of which atoms know too little.
+
+        They are apart: by them alone, a decision whose cost only jumps would have no gradient.
+        """
+        by_atoms = super()._log_mean_exp(outcomes, choice, rate)  # (S, B, ...)
+        jumps = self._parts[:, 1 : 1 + len(self._knots)]  # (D, U)
+        jumping = jumps.any(0)
+        if outcomes.values is None or not jumping.any():
+            return by_atoms
+        knots, distribution = self._knots[jumping].to(by_atoms), numbers(outcomes)
+        before = self.costs(knots).T  # (D, J), for at a jump the first cost holds
+        after = before + jumps[:, jumping].to(by_atoms)
+        first, then = (  # (S, B, ..., J) of the gain, as shares of that by atoms
+            (-rate * costs[choice] - by_atoms.unsqueeze(-1)).clamp_max(LARGEST_EXPONENT).exp()
+            for costs in (before, after)
+        )
+        beyond = torch.stack([1 - distribution.cdf(knot) for knot in knots], -1)
+        known = [(outcomes.weights * (outcomes.values > knot)).sum(-1) for knot in knots]
+        missed = ((then - first) * (beyond - torch.stack(known, -1))).sum(-1)
+        return by_atoms + missed.clamp_min(LEAST_CHANGE).log1p()
 
     def to_dict(self) -> dict[str, Any]:
         curves = {name: points.tolist() for name, points in self._points.items()}

@@ -3,11 +3,14 @@
 //
 // Quantiles are one flat array, row by row, in order: quantiles[i * LEVELS + l], at the levels .01, .02, ... .99. As in
 // Python, they are as many atoms wherever a mean is taken: of a hundredth each, and one and a half for the outermost.
+// A hundredth at each end is an exponential tail, whose mean distance from the outermost is that of `tails`.
 "use strict";
 
 const Amounts = (() => {
   const LEVELS = 99;
   const WEIGHTS = Float64Array.from({ length: LEVELS }, (_, l) => (l === 0 || l === LEVELS - 1 ? 0.015 : 0.01));
+  const BEYOND = 0.01; // of the outcomes are in each tail
+  const FARTHEST = 1e-4; // the share that any smaller one is taken as
   const WEIGHT_FROM = new Float64Array(LEVELS + 1); // of the atoms from each level on
   for (let l = LEVELS - 1; l >= 0; l--) WEIGHT_FROM[l] = WEIGHT_FROM[l + 1] + WEIGHTS[l];
 
@@ -27,7 +30,16 @@ const Amounts = (() => {
     };
   }
 
-  // The quantile of one row: interpolated between levels, the outermost beyond them.
+  // The mean distances of the outcomes beyond the lowest and the highest quantile from these.
+  function tails(quantiles, row) {
+    const at = (l) => quantiles[row * LEVELS + l];
+    return [at(4) - at(0), at(LEVELS - 1) - at(LEVELS - 5)].map((width) => width / Math.log(5));
+  }
+
+  // E max(x - distance, 0) of an exponential x, from a distance of 0 on.
+  const excess = (mean, distance) => (mean > 0 ? mean * Math.exp(-Math.max(distance, 0) / mean) : 0);
+
+  // The quantile of one row: interpolated between levels, extrapolated beyond them.
   function quantile({ quantiles }, row, share) {
     let position = Math.min(Math.max(share * 100 - 1, 0), LEVELS - 1);
     if (Math.abs(position - Math.round(position)) < 1e-9) position = Math.round(position);
@@ -35,7 +47,11 @@ const Amounts = (() => {
     const low = quantiles[row * LEVELS + before];
     const high = quantiles[row * LEVELS + before + 1];
     const weight = position - before;
-    return weight < 0.5 ? low + weight * (high - low) : high - (1 - weight) * (high - low);
+    const inside = weight < 0.5 ? low + weight * (high - low) : high - (1 - weight) * (high - low);
+    const [lower, upper] = tails(quantiles, row);
+    const [below, above] = [share, 1 - share].map((beyond) =>
+      Math.log(BEYOND / Math.min(Math.max(beyond, FARTHEST), BEYOND)));
+    return inside + upper * above - lower * below;
   }
 
   // What a number is expected to cost in one row: under E max(y - h, 0) + over E max(h - y, 0).
@@ -47,8 +63,10 @@ const Amounts = (() => {
       else low = middle + 1;
     }
     const sums = row * (LEVELS + 1);
-    const short = above[sums + low] - WEIGHT_FROM[low] * h;
-    return under * short + over * (h - above[sums] + short);
+    const [lower, upper] = tails(quantiles, row);
+    const beyond = excess(upper, h - quantiles[row * LEVELS + LEVELS - 1]) + excess(lower, quantiles[row * LEVELS] - h);
+    const short = above[sums + low] - WEIGHT_FROM[low] * h + BEYOND * (beyond - lower);
+    return under * short + over * (h - above[sums] - BEYOND * (upper - lower) + short);
   }
 
   // The number with the least expected cost in one row: the quantile, or the better of the two steps beside it.

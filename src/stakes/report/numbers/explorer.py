@@ -29,7 +29,7 @@ def explorer(run: AmountRun) -> dict[str, Any] | None:
     kept = kept_rows(run, MOST_ROWS)
     item, constant = saved_model(run, model), saved_model(run, "constant")
     # The past is the same for all rows that a part was tested on: each such row of quantiles is told once.
-    past, rows = torch.unique(Quantiles(constant.predictions.quantiles[kept]).values, dim=0, return_inverse=True)
+    past, rows = torch.unique(Quantiles(constant.predictions.quantiles[kept]).at_levels, dim=0, return_inverse=True)
     per_row = utility.per_example
     under, over = (np.broadcast_to(costs, len(run.labels)) for costs in (utility.under, utility.over))
     data = {
@@ -41,7 +41,7 @@ def explorer(run: AmountRun) -> dict[str, Any] | None:
             "top": utility.range.top if isfinite(utility.range.top) else None,
             "step": utility.step,
         },
-        "quantiles": packed(Quantiles(item.predictions.quantiles[kept]).values, "<f4"),
+        "quantiles": packed(Quantiles(item.predictions.quantiles[kept]).at_levels, "<f4"),
         "past": packed(past, "<f4"),
         "pastRows": packed(rows, "<i4"),
         "labels": packed(run.labels[kept], "<f8"),

@@ -190,7 +190,7 @@ def evaluate_amounts(
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(clean)), utility=utility)
             low, high = (each.numpy() for each in took.interval(WITHIN))
             claimed = np.asarray(utility.cost_of(took.expected_utility.double().numpy()))
-            taken = TakenAmounts(took.choice, claimed, low, high, Quantiles.of(took.outcomes).values)
+            taken = TakenAmounts(took.choice, claimed, low, high, Quantiles.of(took.outcomes).at_levels)
         drift = drift_of(decider, clean)
     except StakesError as error:
         raise StakesError(f"{labelled}: {error}") from None

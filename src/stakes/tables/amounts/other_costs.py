@@ -96,8 +96,8 @@ def beyond_levels(utility: Utility, rows: int) -> str | None:
     if utility.per_example:
         asked = f"the costs of {int(beyond.sum()):,} rows ask for others"
     return (
-        f"Models say quantiles from 1 % to 99 %, but {asked}: there the outermost is decided on, and outcomes beyond "
-        "it are missing from the expected costs."
+        f"Models say quantiles from 1 % to 99 %, but {asked}: beyond these they are extrapolated, as if "
+        "outcomes fell off exponentially, from few rows."
     )
 
 
