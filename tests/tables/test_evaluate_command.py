@@ -1,6 +1,7 @@
 """`stakes evaluate`: once outcomes are known. A tiny run of a logistic regression, then rows as before, and changed."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from patient_tables import write_csv
 
 from stakes import Decider
+from stakes.errors import StakesWarning
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
 from stakes.evaluation.metrics import Interval
@@ -309,3 +311,19 @@ def test_a_difference_that_rests_on_few_cases_is_not_beyond_chance(run: Path, tm
     assert evaluation.against_constant.low > 0
     assert [(each.outcome, each.cases, each.differing) for each in evaluation.few] == [("ill", 25, 0)]
     assert "cannot be told: the two differ in none of 25 cases of ill" in " ".join(sentences(evaluation))
+
+
+def test_rows_of_one_group_are_resampled_together(run: Path, tmp_path: Path) -> None:
+    grouped = tmp_path / "run"
+    shutil.copytree(run, grouped)
+    settings = json.loads((grouped / "run.json").read_text())
+    (grouped / "run.json").write_text(json.dumps({**settings, "group": "ward"}))
+    frame = clinic(60, 1)
+    copies = pd.concat([frame.assign(ward=range(60))] * 5)
+    of_groups = evaluate_run(grouped, written(tmp_path / "copies.csv", copies)).worth
+    with pytest.warns(StakesWarning, match="'ward', by which the run has --group, is not there: intervals take rows"):
+        of_rows = evaluate_run(grouped, written(tmp_path / "without.csv", copies.drop(columns="ward"))).worth
+    of_sixty = evaluate_run(run, written(tmp_path / "once.csv", frame)).worth
+    assert of_groups.mean == of_rows.mean == pytest.approx(of_sixty.mean)
+    assert of_groups.high - of_groups.low == pytest.approx(of_sixty.high - of_sixty.low, rel=0.15)
+    assert of_groups.high - of_groups.low > 1.7 * (of_rows.high - of_rows.low)

@@ -39,19 +39,19 @@ def told_of_promise(promised: Promise, utility: Utility) -> str:
 
 def promise_of_run(run: FinishedRun, worst: float | None = None) -> str:
     """Of the model that is saved, by the test rows; ``worst`` is the most that a decision can cost."""
-    withheld, times = "", None
+    withheld = ""
     if run.rows["tested"] == "cv":
         withheld = "test rows were decided on by models that are not the saved one; see `stakes evaluate` on later rows"
     elif run.groups is not None:
         withheld = f"rows of one {run.settings['group']} belong together, and are not independent of each other"
     if isinstance(run, AmountRun):
         costs = saved_model(run, run.comparison.chosen).costs
-        times = None if run.times is None else run.times.numpy()
     else:
         assert isinstance(run, Run)
         costs = _costs_of_classes(run)
-        if run.settings["time"] is not None:
-            withheld = "neighbouring rows in time are alike, and a run does not keep times; see `stakes evaluate`"
+    times = run.dependence["times"]
+    if run.settings["time"] is not None and times is None:
+        withheld = "neighbouring rows in time are alike, and the run does not keep times; see `stakes evaluate`"
     return told_of_promise(promise(costs, run.utility, worst=worst, times=times, withheld=withheld), run.utility)
 
 

@@ -1,5 +1,6 @@
 """``stakes evaluate``: once outcomes are known, what decisions came to, against what was claimed and tested before."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from stakes.decisions import decide
-from stakes.errors import StakesError
+from stakes.errors import StakesError, StakesWarning
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
 from stakes.evaluation.few_cases import FewCases, few_that_could_turn
@@ -188,12 +189,28 @@ def evaluate_run(
     files = {key: file.name for key, file in named.items() if file is not None}
     names = {"target": target, "files": files, "left_out": {name: count for name, count in left_out.items() if count}}
     before = _last_test(run, None if costs is None else decider.utility)
-    known = torch.from_numpy(labels)
+    known, dependence = torch.from_numpy(labels), row_dependence(run, frame)
     realised = utility.cost_of(utility.realised(taken.choice, known))
-    promised = promise(
-        realised, utility, worst=worst, times=row_times(run, frame)[0], withheld=belong_together(run, frame)
-    )
-    return _evaluation(run, utility, known, taken, before, drift=drift, promise=promised, **names)
+    promised = promise(realised, utility, worst=worst, times=dependence["times"], withheld=belong_together(run, frame))
+    return _evaluation(run, utility, known, taken, before, dependence, drift=drift, promise=promised, **names)
+
+
+def row_dependence(run: FinishedRun, frame: pd.DataFrame) -> dict[str, Any]:
+    """How rows depend on each other, as `metrics.bootstrap` takes it: by the columns of the run's --group and --time.
+
+    Where such a column is not there, a warning says that intervals may be too narrow.
+    """
+    group, time = run.settings["group"], run.settings["time"]
+    for option, name in (("group", group), ("time", time)):
+        if name is not None and name not in frame:
+            warnings.warn(
+                f"the column {name!r}, by which the run has --{option}, is not there: intervals take rows to be "
+                "independent of each other, and may be too narrow",
+                StakesWarning,
+                stacklevel=3,
+            )
+    groups = pd.factorize(frame[group], use_na_sentinel=False)[0] if group in frame else None
+    return {"groups": groups, "times": row_times(run, frame)[0]}
 
 
 def row_times(run: FinishedRun, frame: pd.DataFrame) -> tuple[NDArray[np.float64] | None, str | None, bool]:
@@ -222,7 +239,8 @@ def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interva
         return None
     scored = select(run.scored, run.comparison.chosen, "optimal")
     choices = [decide(item.predictions.probs, other).choice for item in scored]
-    return metrics.bootstrap([other.realised(choice, run.labels) for choice in choices], seed=run.settings["seed"])
+    realised = [other.realised(choice, run.labels) for choice in choices]
+    return metrics.bootstrap(realised, seed=run.settings["seed"], **run.dependence)
 
 
 def read_outcomes(
@@ -245,6 +263,7 @@ def _evaluation(
     labels: Tensor,
     taken: Taken,
     last_worth: Interval | None,
+    dependence: Mapping[str, Any],
     *,
     drift: Drift | None,
     promise: Promise,
@@ -259,7 +278,7 @@ def _evaluation(
     if taken.probs is not None:
         claimed = utility.expected(Outcomes(taken.probs)).gather(-1, taken.choice[:, None]).squeeze(-1).double().numpy()
         reliability = metrics.reliability(taken.probs, labels)
-    own = metrics.bootstrap(worth, seed=seed)
+    own = metrics.bootstrap(worth, seed=seed, **dependence)
     return Evaluation(
         **names,
         utility=utility,
@@ -268,14 +287,14 @@ def _evaluation(
         constant=utility.decisions[int(for_all[0])]
         if bool((for_all == for_all[0]).all())
         else "as costs and frequencies say",
-        constant_worth=metrics.bootstrap(constant, seed=seed),
-        against_constant=metrics.paired_difference(worth, constant, seed=seed),
+        constant_worth=metrics.bootstrap(constant, seed=seed, **dependence),
+        against_constant=metrics.paired_difference(worth, constant, seed=seed, **dependence),
         few=few_that_could_turn(utility, labels.numpy(), worth - constant),
         last_worth=last_worth,
         last_rows=len(run.labels),
         against_last=None if last_worth is None else metrics.independent_difference(own, last_worth),
         claimed=None if claimed is None else float(claimed.mean()),
-        against_claim=None if claimed is None else metrics.paired_difference(worth, claimed, seed=seed),
+        against_claim=None if claimed is None else metrics.paired_difference(worth, claimed, seed=seed, **dependence),
         outcomes=() if taken.probs is None else outcome_counts(utility.outcomes, taken.probs, labels),
         reliability=reliability,
         last_reliability=metrics.reliability(

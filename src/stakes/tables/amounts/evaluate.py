@@ -30,6 +30,7 @@ from stakes.tables.evaluate import (
     belong_together,
     drift_of,
     read_outcomes,
+    row_dependence,
     row_times,
 )
 from stakes.tables.joined import match_decisions
@@ -206,16 +207,19 @@ def evaluate_amounts(
     }
     realised = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
     cases = Cases(taken, outcomes.numpy(), realised, *row_times(run, frame))
+    groups = row_dependence(run, frame)["groups"]
     promised = promise(realised, utility, worst=worst, times=cases.times, withheld=belong_together(run, frame))
-    return _evaluation(run, utility, cases, drift=drift, promise=promised, **names)
+    return _evaluation(run, utility, cases, groups, drift=drift, promise=promised, **names)
 
 
-def _evaluation(run: AmountRun, utility: NumberUtility, cases: Cases, **names: Any) -> AmountEvaluation:
+def _evaluation(
+    run: AmountRun, utility: NumberUtility, cases: Cases, groups: NDArray[np.int64] | None, **names: Any
+) -> AmountEvaluation:
     seed, taken, costs = run.settings["seed"], cases.taken, cases.costs
     outcomes = torch.from_numpy(cases.outcomes)
 
     def mean(values: ArrayLike) -> Interval:
-        return metrics.bootstrap(values, seed=seed, times=cases.times)
+        return metrics.bootstrap(values, seed=seed, times=cases.times, groups=groups)
 
     past = select(run.scored, "constant")[0].predictions.quantiles.double().mean(0)
     for_all = decide(Quantiles(past.expand(len(outcomes), -1)), utility)
@@ -259,12 +263,11 @@ def _last_test(run: AmountRun, other: AmountCosts | None) -> LastTest:
     if isinstance(other, PricedNewsvendor):
         return replace(last, cost=None, claimed_cost=None, covered=None)
     again = [score(item.predictions, run.labels, other) for item in scored]
-    times = None if run.times is None else run.times.numpy()
     costs = np.stack([item.costs for item in again])  # (R, N)
     covered = [item.scores["covered"] for item in again if item.scores["covered"] is not None]
     return replace(
         last,
-        cost=metrics.bootstrap(costs, seed=run.settings["seed"], times=times, groups=run.groups),
+        cost=metrics.bootstrap(costs, seed=run.settings["seed"], **run.dependence),
         claimed_cost=float(np.mean([item.expected_costs for item in again])),
         covered=float(np.mean(covered)) if covered else None,
     )
