@@ -37,10 +37,10 @@ def count(x: Inputs) -> int:
     return sizes[0]
 
 
-def require_tensor(x: Inputs, taker: str) -> Tensor:
+def require_tensor(x: Inputs, model_name: str) -> Tensor:
     """``x``, for those that take one tensor only."""
     if not isinstance(x, Tensor):
-        raise StakesError(f"expected one tensor of inputs for {taker}, but got {_described(x)}")
+        raise StakesError(f"expected one tensor of inputs for {model_name}, but got {_described(x)}")
     return x
 
 

@@ -14,17 +14,17 @@ from stakes.cli.main import main
 
 
 @dataclass(frozen=True)
-class Said:
+class ModelPredictions:
     code: int
     out: str
     err: str
 
 
 @pytest.fixture
-def stakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def stakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelPredictions]:
     """The command line in this process."""
 
-    def run(*arguments: object) -> Said:
+    def run(*arguments: object) -> ModelPredictions:
         monkeypatch.setattr(sys, "argv", ["stakes", *map(str, arguments)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         capsys.readouterr()
@@ -34,13 +34,13 @@ def stakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         except SystemExit as error:
             code = error.code
         said = capsys.readouterr()
-        return Said(int(code or 0), said.out, said.err)
+        return ModelPredictions(int(code or 0), said.out, said.err)
 
     return run
 
 
 @pytest.fixture
-def refused(stakes: Callable[..., Said]) -> Callable[..., str]:
+def refused(stakes: Callable[..., ModelPredictions]) -> Callable[..., str]:
     """The one line with which the command line refuses."""
 
     def run(*arguments: object) -> str:

@@ -106,13 +106,13 @@ def test_models_are_made_of_all_rows_and_judged_going_forward(demand: Path) -> N
 
     task = TableTask(demand, "sold", time="date", folds=3, under="15", over="5")
     problem = prepare(task).divisions[-1].problem
-    assert (problem.judging, problem.lasting) == ((0, 1, 2), (3, 4, 5))
-    for fold in problem.judging:
+    assert (problem.selection_folds, problem.model_folds) == ((0, 1, 2), (3, 4, 5))
+    for fold in problem.selection_folds:
         train, held = problem.folds[fold]
         assert train.max() < held.min()
     assert problem.folds[0].held.min() == 96  # half of the rows to learn from come before all that is judged
-    assert sorted(np.concatenate([problem.folds[fold].held for fold in problem.lasting])) == list(range(192))
-    for fold in problem.lasting:  # two weeks at a time
+    assert sorted(np.concatenate([problem.folds[fold].held for fold in problem.model_folds])) == list(range(192))
+    for fold in problem.model_folds:  # two weeks at a time
         assert all(len(run) % 14 == 0 or run[-1] == 191 for run in _runs(problem.folds[fold].held))
 
 

@@ -119,7 +119,7 @@ def test_the_limit_of_calibration_is_a_quantile_of_plain_losses() -> None:
     past = PastQuantiles(torch.quantile(own.examples.labels, LEVELS))
     limited = _limited(own, [past, past], range(2))
     order = float(Quantiles(past.values.unsqueeze(0)).quantile(0.75))
-    held = own.examples.labels[own.held_rows]
+    held = own.examples.labels[own.selection_rows]
     losses = 15 * (held - order).clamp_min(0) + 5 * (order - held).clamp_min(0)
     assert limited.limit.limit == pytest.approx(float(torch.quantile(losses, 0.8)), rel=1e-4)
     menu = Utility.from_curves({"a": 1, "b": [(0, 0), (60, 3)]})

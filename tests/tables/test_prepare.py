@@ -123,12 +123,12 @@ def test_the_latest_rows_are_tested_on_and_folds_go_forward(tmp_path: Path, colu
     kept = rows_of(division, frame)
     assert days[kept].max() < days[table.test_places].min()
     problem = division.problem
-    assert len(problem.judging) == 5
-    for number in problem.judging:
+    assert len(problem.selection_folds) == 5
+    for number in problem.selection_folds:
         fold = problem.folds[number]
         assert days[kept][fold.train].max() < days[kept][fold.held].min()
-    assert table.rows["folds"] == len(problem.lasting) == 5
-    held = np.concatenate([problem.folds[number].held for number in problem.lasting])
+    assert table.rows["folds"] == len(problem.model_folds) == 5
+    held = np.concatenate([problem.folds[number].held for number in problem.model_folds])
     assert sorted(held) == list(range(len(kept))), "models are made of all rows"
 
 

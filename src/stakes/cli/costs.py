@@ -68,21 +68,21 @@ def costs_check(
         typer.echo(_of_curves(utility))
         return
     heading = f"Cost{Amounts.of(utility).bracketed}: rows are decisions, columns are outcomes"
-    found = [] if data is None else _names_unlike(utility, data, target)
+    problems = [] if data is None else _names_unlike(utility, data, target)
     if isinstance(utility, FormulaUtility):
         shown = "Give a table with --data to see what they come to." if data is None else _of_rows(utility, data)
         typer.echo(
             f"{heading}\n{utility}\n\nThey depend on the row, by the columns {listing(utility.columns)}.\n{shown}"
         )
-        for message in found:
+        for message in problems:
             typer.echo(f"warning: {message}")
         return
     typer.echo(f"{heading}\n{utility.format(utility.costs)}\n")
     typer.echo(f"Utility: higher is better\n{utility}\n")
-    found = [*utility.warnings(), *found]
-    for message in found:
+    problems = [*utility.warnings(), *problems]
+    for message in problems:
         typer.echo(f"warning: {message}")
-    if not found:
+    if not problems:
         typer.echo("No warnings.")
     if data is not None:
         typer.echo(f"The costs are the same for every row of {data}.")
@@ -124,12 +124,12 @@ def _of_curves(utility: "CurveUtility") -> str:
     bracketed = Amounts.of(utility).bracketed
     lines = [f"Cost{bracketed}: rows are actions, columns are outcomes, at and between which costs are known"]
     lines += [aligned(cells, utility.decisions, header), ""]
-    found = [
+    problems = [
         f"warning: action {name!r} is never the cheapest: another costs less whatever the outcome"
         for name, best in zip(utility.decisions, (costs == costs.min(0)).any(1), strict=True)
         if not best
     ]
-    return "\n".join(lines + (found or ["No warnings."]))
+    return "\n".join(lines + (problems or ["No warnings."]))
 
 
 def _of_rows(utility: "FormulaUtility", data: Path) -> str:

@@ -82,8 +82,8 @@ def score(predictions: AmountPredictions, outcomes: Tensor, utility: Utility) ->
     ``covered`` is the share of outcomes at or below the decision, ``share`` the one that the costs ask for, in the mean
     of the rows; only a newsvendor has them. ``within_80`` is the share of outcomes inside the model's 80 % interval.
     """
-    said = Quantiles(predictions.quantiles)
-    decisions = decide(said, utility)
+    quantiles = Quantiles(predictions.quantiles)
+    decisions = decide(quantiles, utility)
     costs = np.asarray(utility.cost_of(utility.realised(decisions.choice, outcomes)), dtype=np.float64)
     claimed = np.asarray(utility.cost_of(decisions.expected_utility.double().numpy()), dtype=np.float64)
     newsvendor = isinstance(utility, Newsvendor)

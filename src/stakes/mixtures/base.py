@@ -179,16 +179,16 @@ class Mixture(Distribution):
         h = torch.clamp(low + (high - low) * t + t * (1 - t) * bend, low, high)
         narrowest = self.scale.amin(-1)  # (N, 1)
         active = ((grid[:, 1:2] - grid[:, :1]) > FINE * narrowest).flatten().nonzero().flatten()
-        found = h.clone()
+        result = h.clone()
         mixture, low, high, h = self.rows(active), low[active], high[active], h[active]
         for _ in range(MOST_STEPS):
             before, (low, high, h) = h, mixture._newton_step(levels, low, high, h)
-            found[active] = h
+            result[active] = h
             moving = ((h - before).abs() > GRID_PRECISION * narrowest[active]).any(1).nonzero().flatten()
             if not len(moving):
                 break
             active, mixture, low, high, h = active[moving], mixture.rows(moving), low[moving], high[moving], h[moving]
-        return found
+        return result
 
     def _newton_step(self, target: Tensor, low: Tensor, high: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Towards P(y <= h) = target: the bounds, closer by h, and the next h, the middle where Newton's is outside."""

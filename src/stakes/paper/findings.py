@@ -53,10 +53,10 @@ def _found(result: Result, ours: str, theirs: str, settings: list[dict[str, Any]
     gains = [gain(result, ours, theirs, where) for where in settings]
     against = f"{theirs} training" if theirs == "standard" else theirs
     if len(settings) == 1:
-        told = {"more": "is better than", "less": "is worse than", "same": "decides as"}
-        said = told.get(verdict(gains[0]), "cannot be told apart from")
+        comparisons = {"more": "is better than", "less": "is worse than", "same": "decides as"}
+        comparison = comparisons.get(verdict(gains[0]), "cannot be told apart from")
         chance = ", beyond chance" if verdict(gains[0]) in ("more", "less") else ""
-        return f"{ours} {said} {against}{chance}: {_utility(gains[0])}."
+        return f"{ours} {comparison} {against}{chance}: {_utility(gains[0])}."
     words = {
         "more": "better, beyond chance, in {}",
         "less": "worse, beyond chance, in {}",

@@ -32,21 +32,23 @@ class AmountPredictor(RowPredictor):
         """``(B, 99)`` the quantiles of rows ``(B, features)``."""
 
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
-        rows = require_tensor(x, self.taker).double().numpy()
+        rows = require_tensor(x, self.model_name).double().numpy()
         self.require_width(rows)
         return Quantiles(torch.from_numpy(self.quantiles(rows))).repeat(last - first)
 
     def mean_crps(self, examples: TensorExamples) -> float:
         """On rows that it did not train on."""
-        x, labels, weights = as_arrays(examples, self.taker)
+        x, labels, weights = as_arrays(examples, self.model_name)
         return float(np.average(crps(self.quantiles(x), labels), weights=weights))
 
 
-def standard_of(train: TensorExamples, taker: str) -> Tensor:
+def standard_of(train: TensorExamples, model_name: str) -> Tensor:
     """``(4,)`` of the labels: mean, standard deviation (1 if they are equal), lowest and highest."""
     labels, weights = train.labels.double(), train.weights
     if labels.ndim != 1 or not len(labels) or not train.labels.is_floating_point() or not bool(labels.isfinite().all()):
-        raise StakesError(f"expected labels that are finite numbers, (N,) floats, to train {taker} on, but got others")
+        raise StakesError(
+            f"expected labels that are finite numbers, (N,) floats, to train {model_name} on, but got others"
+        )
     shares = torch.ones_like(labels) if weights is None else weights.double()
     shares = shares / shares.sum()
     mean = (shares * labels).sum()

@@ -42,13 +42,13 @@ class Boosting:
     """
 
     def __init__(
-        self, train: TensorExamples, held_out: TensorExamples | None, features: Features | None, taker: str
+        self, train: TensorExamples, held_out: TensorExamples | None, features: Features | None, model_name: str
     ) -> None:
-        self.x, self.labels, self.weights = as_arrays(train, taker)
+        self.x, self.labels, self.weights = as_arrays(train, model_name)
         _check_columns(features, self.x.shape[1])
         self.features = features
         self.native = native_columns(self.x, features)
-        self.held_out = None if held_out is None else as_arrays(held_out, taker)
+        self.held_out = None if held_out is None else as_arrays(held_out, model_name)
 
     def fit(self, kind: Any, settings: Mapping[str, Any], iterations: tuple[int, int], seed: int) -> Any:
         """Train a ``kind`` of model, stopped early on the rows held out; ``iterations`` at most, and without such."""

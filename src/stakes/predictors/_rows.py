@@ -20,7 +20,7 @@ BLOCK_ROWS = 2**17
 class RowPredictor(Predictor):
     """A model of rows ``(B, features)`` without randomness: it has one draw."""
 
-    taker: ClassVar[str]  # what it is called in messages
+    model_name: ClassVar[str]  # what it is called in messages
     features: int
 
     def footprint(self, x: Inputs) -> Footprint:
@@ -36,7 +36,7 @@ class RowPredictor(Predictor):
         error = np.abs(ours - theirs).max()
         if not error <= TOLERANCE:
             raise StakesError(
-                f"expected the stored {self.taker} to predict as scikit-learn's, but they differ by {error:.2g}; "
+                f"expected the stored {self.model_name} to predict as scikit-learn's, but they differ by {error:.2g}; "
                 "this version of scikit-learn stores them in another way: use the version stakes is tested with"
             )
 
@@ -49,7 +49,7 @@ class ClassPredictor(RowPredictor):
         """``(B, C)`` the probabilities of rows ``(B, features)``."""
 
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:
-        x = require_tensor(x, self.taker)
+        x = require_tensor(x, self.model_name)
         probs = torch.from_numpy(self.probs(x.double().numpy()))
         probs = probs if x.dtype == torch.float64 else probs.float()  # inputs may be integers, or of half precision
         return Outcomes(probs.expand(last - first, -1, -1))
@@ -59,12 +59,12 @@ class ClassPredictor(RowPredictor):
         self.require_close(self.probs(x)[:, known.numpy()], theirs)
 
 
-def known_classes(labels: Tensor, classes: int, taker: str) -> Tensor:
+def known_classes(labels: Tensor, classes: int, model_name: str) -> Tensor:
     """``(C,)`` which classes occur in training, at least two; the others get probability 0."""
     known = torch.bincount(labels, minlength=classes) > 0
     if len(known) != classes or int(known.sum()) < 2:
         raise StakesError(
-            f"expected labels of at least 2 of {classes} classes to train {taker} on, but got "
+            f"expected labels of at least 2 of {classes} classes to train {model_name} on, but got "
             f"{sorted(set(labels.tolist()))}"
         )
     return known
@@ -78,11 +78,11 @@ def scorable(validation: TensorExamples | None, known: Tensor) -> TensorExamples
     return validation.subset(rows) if len(rows) else None
 
 
-def as_arrays(examples: TensorExamples, taker: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+def as_arrays(examples: TensorExamples, model_name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """The rows in double precision, their labels, and their weights if they have any."""
-    x = require_tensor(examples.x, taker).double().numpy()
+    x = require_tensor(examples.x, model_name).double().numpy()
     if x.ndim != 2:
-        raise StakesError(f"expected rows of features to train {taker} on, but got inputs of shape {x.shape}")
+        raise StakesError(f"expected rows of features to train {model_name} on, but got inputs of shape {x.shape}")
     return x, examples.labels.numpy(), None if examples.weights is None else examples.weights.numpy()
 
 

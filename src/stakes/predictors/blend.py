@@ -183,7 +183,7 @@ def _best_weights(
         (value, gradient), away = loss(weights), weights - 1 / models
         return value + strength * float(away @ away), gradient + 2 * strength * away
 
-    found = minimize(
+    result = minimize(
         penalised,
         np.full(models, 1 / models),
         jac=True,
@@ -192,5 +192,5 @@ def _best_weights(
         constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-12, "maxiter": 500},
     )
-    weights = np.where(found.x < NEGLIGIBLE, 0, found.x)
+    weights = np.where(result.x < NEGLIGIBLE, 0, result.x)
     return torch.from_numpy(weights / weights.sum())

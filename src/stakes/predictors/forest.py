@@ -38,7 +38,7 @@ _OTHERS = {
 class Forest(ClassPredictor):
     """Trees as arrays, for inputs of so many ``features``. Every index is checked: arrays may come from a stranger."""
 
-    taker = "a forest"
+    model_name = "a forest"
 
     def __init__(self, arrays: Mapping[str, Tensor], features: int) -> None:
         _check(arrays, features)
@@ -49,8 +49,8 @@ class Forest(ClassPredictor):
         """Train scikit-learn's RandomForestClassifier; it needs no validation rows."""
         from sklearn.ensemble import RandomForestClassifier
 
-        known = known_classes(train.labels, classes, cls.taker)
-        x, labels, weights = as_arrays(train, cls.taker)
+        known = known_classes(train.labels, classes, cls.model_name)
+        x, labels, weights = as_arrays(train, cls.model_name)
         model = RandomForestClassifier(
             trees,
             min_samples_leaf=SMALLEST_LEAF,

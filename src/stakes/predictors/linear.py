@@ -22,7 +22,7 @@ FLOOR = 1e-12  # of probabilities in a log-loss
 class Logistic(ClassPredictor):
     """``p = softmax(weights x + bias)`` over the ``known`` classes; the others have probability 0."""
 
-    taker = "a logistic regression"
+    model_name = "a logistic regression"
 
     def __init__(self, weights: Tensor, bias: Tensor, known: Tensor) -> None:
         _check(weights, bias, known)
@@ -38,9 +38,9 @@ class Logistic(ClassPredictor):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
-        known = known_classes(train.labels, classes, cls.taker)
+        known = known_classes(train.labels, classes, cls.model_name)
         held_out = scorable(validation, known)
-        x, labels, weights = as_arrays(train, cls.taker)
+        x, labels, weights = as_arrays(train, cls.model_name)
         if not np.isfinite(x).all():
             raise StakesError("expected finite numbers to train a logistic regression on, but some are not")
         model = LogisticRegression(max_iter=1000, warm_start=True)
@@ -67,7 +67,7 @@ class Logistic(ClassPredictor):
         return spread(softmax(scores).T, self.known)
 
     def _log_loss(self, examples: TensorExamples) -> float:
-        x, labels, weights = as_arrays(examples, self.taker)
+        x, labels, weights = as_arrays(examples, self.model_name)
         probs = self.probs(x)[np.arange(len(x)), labels]
         return float(np.average(-np.log(probs.clip(FLOOR)), weights=weights))
 
@@ -80,7 +80,7 @@ class Logistic(ClassPredictor):
     @classmethod
     def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
         if set(tensors) != {"weights", "bias", "known"}:
-            raise damaged(cls.taker, "weights, bias and known classes", "other tensors")
+            raise damaged(cls.model_name, "weights, bias and known classes", "other tensors")
         return cls(**tensors)
 
 
@@ -94,8 +94,8 @@ def _parameters(model: Any) -> tuple[Tensor, Tensor]:
 
 def _check(weights: Tensor, bias: Tensor, known: Tensor) -> None:
     if (weights.dtype, bias.dtype, known.dtype) != (torch.float64, torch.float64, torch.bool):
-        raise damaged(Logistic.taker, "float64 weights and bias and bool known classes", "other types")
+        raise damaged(Logistic.model_name, "float64 weights and bias and bool known classes", "other types")
     if known.ndim != 1 or weights.ndim != 2 or bias.shape != weights.shape[:1] or int(known.sum()) != len(bias):
-        raise damaged(Logistic.taker, "a row of weights and a bias for each known class", "other shapes")
+        raise damaged(Logistic.model_name, "a row of weights and a bias for each known class", "other shapes")
     if len(bias) < 2 or not all(bool((tensor.abs() <= LARGEST_WEIGHT).all()) for tensor in (weights, bias)):
-        raise damaged(Logistic.taker, f"2 classes or more, with weights within ±{LARGEST_WEIGHT:g}", "others")
+        raise damaged(Logistic.model_name, f"2 classes or more, with weights within ±{LARGEST_WEIGHT:g}", "others")

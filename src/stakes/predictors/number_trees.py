@@ -70,7 +70,7 @@ class _NumberTrees(AmountPredictor):
 class QuantileTrees(_NumberTrees):
     """Boosted trees of several quantiles, each trained alone, interpolated between them, never beyond the labels."""
 
-    taker = "boosted trees of quantiles"
+    model_name = "boosted trees of quantiles"
     others: ClassVar = {"standard": torch.float64, "levels": torch.float64}
 
     def __init__(self, arrays: Mapping[str, Tensor], features: int, columns: Features | None = None) -> None:
@@ -94,9 +94,9 @@ class QuantileTrees(_NumberTrees):
         so that it covers its share of them: on rows that they were trained on, trees see too little of the spread.
         ``features`` say what the columns of a table are, as for `BoostedTrees`.
         """
-        standard, chosen = standard_of(train, cls.taker), levels_with(levels)
+        standard, chosen = standard_of(train, cls.model_name), levels_with(levels)
         held_out = None if held_out is None else standardised(held_out, standard)
-        rows = _boosting.Boosting(standardised(train, standard), held_out, features, cls.taker)
+        rows = _boosting.Boosting(standardised(train, standard), held_out, features, cls.model_name)
         models = [_fitted(rows, seed, number, quantile=level) for number, level in enumerate(chosen.tolist())]
         grown = [(trees[0], number) for number, model in enumerate(models) for trees in model._predictors]
         baseline = np.concatenate([model._baseline_prediction.ravel() for model in models])
@@ -116,7 +116,7 @@ class QuantileTrees(_NumberTrees):
 class MeanTrees(_NumberTrees):
     """Boosted trees of the mean, and around it the quantiles of the errors that they made on rows held out."""
 
-    taker = "boosted trees of the mean"
+    model_name = "boosted trees of the mean"
     others: ClassVar = {"standard": torch.float64, "errors": torch.float64}
 
     def __init__(self, arrays: Mapping[str, Tensor], features: int, columns: Features | None = None) -> None:
@@ -139,16 +139,16 @@ class MeanTrees(_NumberTrees):
 
         Without rows held out, the errors are those on training rows, which are too small.
         """
-        standard = standard_of(train, cls.taker)
+        standard = standard_of(train, cls.model_name)
         judged = standardised(train if held_out is None else held_out, standard)
         rows = _boosting.Boosting(
-            standardised(train, standard), None if held_out is None else judged, features, cls.taker
+            standardised(train, standard), None if held_out is None else judged, features, cls.model_name
         )
         model = _fitted(rows, seed, 0)
         arrays = rows.arrays([(trees[0], 0) for trees in model._predictors], model._baseline_prediction)
         predictor = cls(arrays | {"standard": standard, "errors": torch.zeros_like(LEVELS)}, rows.x.shape[1], features)
         predictor.require_close(predictor.scores(rows.x)[:, 0], model.predict(rows.native.T))
-        x, labels, weights = as_arrays(judged, cls.taker)
+        x, labels, weights = as_arrays(judged, cls.model_name)
         predictor.arrays["errors"] = weighted_quantiles(labels - predictor.scores(x)[:, 0], weights)
         return predictor
 

@@ -99,7 +99,7 @@ class WeightedPast(AmountPredictor):
 class NearestPast(WeightedPast):
     """The outcomes of the ``neighbours`` nearest of the training rows, alike. It holds training rows."""
 
-    taker = "nearest neighbours"
+    model_name = "nearest neighbours"
 
     def __init__(self, rows: Tensor, past: Tensor, neighbours: int) -> None:
         _check_past(past)
@@ -120,7 +120,7 @@ class NearestPast(WeightedPast):
         """The rows as they are, whose features should be standardised; as many neighbours as have the lowest CRPS on
         rows held out. Weights of rows, where they have any, say which are kept of more than 20,000.
         """
-        x, past = _kept(train, seed, cls.taker)
+        x, past = _kept(train, seed, cls.model_name)
         if not np.isfinite(x).all():
             raise StakesError("expected finite numbers for nearest neighbours, but some are not: encode gaps first")
         rows = torch.from_numpy(x).float()
@@ -160,7 +160,7 @@ class NearestPast(WeightedPast):
 class ForestPast(WeightedPast):
     """The outcomes of the training rows that share a leaf with a row, in each tree of a random forest."""
 
-    taker = "a forest of past outcomes"
+    model_name = "a forest of past outcomes"
 
     def __init__(self, arrays: Mapping[str, Tensor], features: int) -> None:
         _check_forest(arrays, features)
@@ -177,8 +177,8 @@ class ForestPast(WeightedPast):
         """Train scikit-learn's RandomForestRegressor; it needs no rows held out. NaN is a missing value."""
         from sklearn.ensemble import RandomForestRegressor
 
-        standard_of(train, cls.taker)
-        x, labels, weights = as_arrays(train, cls.taker)
+        standard_of(train, cls.model_name)
+        x, labels, weights = as_arrays(train, cls.model_name)
         model = RandomForestRegressor(
             TREES,
             min_samples_leaf=SMALLEST_LEAF,
@@ -189,7 +189,7 @@ class ForestPast(WeightedPast):
         )
         model.fit(x, labels, weights)
         nodes = forest.node_arrays([each.tree_ for each in model.estimators_])
-        rows, past = _kept(train, seed, cls.taker)
+        rows, past = _kept(train, seed, cls.model_name)
         members = np.stack(list(_tree_arrays.leaves(nodes, rows.T)))
         if not np.array_equal(members - nodes["start"].numpy()[:, None], model.apply(rows).T):
             raise StakesError(
@@ -225,10 +225,10 @@ class ForestPast(WeightedPast):
         return cls(tensors, spec["features"])
 
 
-def _kept(train: TensorExamples, seed: int, taker: str) -> tuple[NDArray[Any], Tensor]:
+def _kept(train: TensorExamples, seed: int, model_name: str) -> tuple[NDArray[Any], Tensor]:
     """The rows and outcomes of the past that are kept, in the order of the outcomes."""
-    standard_of(train, taker)
-    x, labels, weights = as_arrays(train, taker)
+    standard_of(train, model_name)
+    x, labels, weights = as_arrays(train, model_name)
     rows = np.arange(len(x)) if weights is None else np.flatnonzero(weights)
     if len(rows) > MOST_ROWS:
         shares = None if weights is None else weights[rows] / weights[rows].sum()

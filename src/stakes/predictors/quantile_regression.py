@@ -33,17 +33,17 @@ LARGEST_WEIGHT = 1e9
 class LinearQuantiles(AmountPredictor):
     """``weights x + bias`` for each of the ``levels``, standardised numbers, and interpolated between them."""
 
-    taker = "a linear quantile regression"
+    model_name = "a linear quantile regression"
 
     def __init__(self, weights: Tensor, bias: Tensor, levels: Tensor, standard: Tensor) -> None:
-        check_levels(levels, self.taker)
-        check_standard(standard, self.taker)
+        check_levels(levels, self.model_name)
+        check_standard(standard, self.model_name)
         if (weights.dtype, bias.dtype) != (torch.float64, torch.float64):
-            raise damaged(self.taker, "float64 weights and bias", "other types")
+            raise damaged(self.model_name, "float64 weights and bias", "other types")
         if weights.ndim != 2 or not weights.shape[1] or not len(weights) == len(bias) == len(levels) or bias.ndim != 1:
-            raise damaged(self.taker, "a row of weights and a bias for each level", "other shapes")
+            raise damaged(self.model_name, "a row of weights and a bias for each level", "other shapes")
         if not all(bool((tensor.abs() <= LARGEST_WEIGHT).all()) for tensor in (weights, bias)):
-            raise damaged(self.taker, f"weights within ±{LARGEST_WEIGHT:g}", "larger ones")
+            raise damaged(self.model_name, f"weights within ±{LARGEST_WEIGHT:g}", "larger ones")
         self.coefficients, self.bias, self.levels, self.standard = weights, bias, levels, standard
         self.features = weights.shape[1]
 
@@ -59,10 +59,12 @@ class LinearQuantiles(AmountPredictor):
         """Minimise the pinball loss and a penalty of squared weights, whose strength has the lowest CRPS on rows held
         out. Columns of numbers are standardised for it; ``features`` say which columns are none.
         """
-        standard, chosen = standard_of(train, cls.taker), levels_with(levels)
-        x, labels, weights = as_arrays(standardised(train, standard), cls.taker)
+        standard, chosen = standard_of(train, cls.model_name), levels_with(levels)
+        x, labels, weights = as_arrays(standardised(train, standard), cls.model_name)
         if not np.isfinite(x).all():
-            raise StakesError(f"expected finite numbers to train {cls.taker} on, but some are not: encode gaps first")
+            raise StakesError(
+                f"expected finite numbers to train {cls.model_name} on, but some are not: encode gaps first"
+            )
         center, scale = _columns(x, features)
         problem = _Pinball((x - center) / scale, labels, weights, chosen.numpy(), seed)
 
@@ -82,7 +84,7 @@ class LinearQuantiles(AmountPredictor):
         with np.errstate(over="ignore", invalid="ignore"):
             scores = x.astype(np.float64) @ self.coefficients.numpy().T + self.bias.numpy()
         if not np.isfinite(scores).all():
-            raise StakesError(f"expected finite numbers for {self.taker}, but some are not: encode gaps first")
+            raise StakesError(f"expected finite numbers for {self.model_name}, but some are not: encode gaps first")
         mean, deviation = self.standard[:2].tolist()
         values: NDArray[np.float64] = mean + deviation * interpolated(scores, self.levels)
         return values
@@ -96,7 +98,7 @@ class LinearQuantiles(AmountPredictor):
     @classmethod
     def load(cls, spec: Mapping[str, Any], tensors: Mapping[str, Tensor], network: nn.Module | None = None) -> Self:
         if set(tensors) != {"weights", "bias", "levels", "standard"}:
-            raise damaged(cls.taker, "weights, bias, levels and what is known of the labels", "other tensors")
+            raise damaged(cls.model_name, "weights, bias, levels and what is known of the labels", "other tensors")
         return cls(**tensors)
 
 
@@ -129,7 +131,7 @@ class _Pinball:
         from scipy.optimize import minimize
 
         for width in WIDTHS:
-            found = minimize(
+            result = minimize(
                 self._loss,
                 self.solution.ravel(),
                 args=(strength, width),
@@ -137,7 +139,7 @@ class _Pinball:
                 method="L-BFGS-B",
                 options={"maxiter": 300, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-6},
             )
-            self.solution = found.x.reshape(self.solution.shape)
+            self.solution = result.x.reshape(self.solution.shape)
         return self.solution.copy()
 
     def _loss(self, flat: NDArray[np.float64], strength: float, width: float) -> tuple[float, NDArray[np.float64]]:

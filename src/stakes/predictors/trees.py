@@ -38,7 +38,7 @@ class BoostedTrees(ClassPredictor):
     Every index is checked: arrays may come from a stranger.
     """
 
-    taker = "boosted trees"
+    model_name = "boosted trees"
 
     def __init__(self, arrays: Mapping[str, Tensor], features: int, columns: Features | None = None) -> None:
         _check(arrays, features, columns)
@@ -61,8 +61,8 @@ class BoostedTrees(ClassPredictor):
         """
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        known = known_classes(train.labels, classes, cls.taker)
-        rows = _boosting.Boosting(train, scorable(validation, known), features, cls.taker)
+        known = known_classes(train.labels, classes, cls.model_name)
+        rows = _boosting.Boosting(train, scorable(validation, known), features, cls.model_name)
         model = rows.fit(HistGradientBoostingClassifier, SETTINGS, (ITERATIONS, BLIND_ITERATIONS), seed)
         grown = [(tree, score) for trees in model._predictors for score, tree in enumerate(trees)]
         arrays = rows.arrays(grown, model._baseline_prediction) | {"known": known}

@@ -63,17 +63,17 @@ def chosen_because(run: FinishedRun) -> str:
     choice, amounts = run.comparison.choice, Amounts.of(run.utility)
     if choice.lead is None or choice.rival is None:
         return f"{choice.why}."
-    gain, found = amounts.gain(choice.lead), verdict(choice.lead)
+    gain, finding = amounts.gain(choice.lead), verdict(choice.lead)
     tested = "The test rows had no part in the choice."
     if run.rows["tested"] == CV:
         tested = "Every row had a part in the choice, judged by parts of the models that did not see it."
-    if found == "same":
+    if finding == "same":
         return f"{choice.why}. On the rows that the choice was made by, {choice.rival} decided just so. {tested}"
     sure = {
         "more": "beyond chance",
         "less": "beyond chance: a loss, which the choice does not go by",
         "unclear": "not beyond chance",
-    }[found]
+    }[finding]
     return (
         f"{choice.why}. On the rows that the choice was made by, its decisions {amounts.verb} "
         f"{amounts.difference(gain)} each than those of {choice.rival} (95 % interval {amounts.range(gain)}), {sure}. "

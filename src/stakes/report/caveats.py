@@ -34,16 +34,16 @@ def _few_cases(run: Run) -> list[str]:
     labels = run.labels.numpy()
     counts, stakes = case_counts(run.utility, labels), at_stake(run.utility, labels)
     everything = float(counts @ stakes) or 1.0
-    found = [
+    rare = [
         counted(name, count)
         for name, count, each in zip(run.utility.outcomes, counts.tolist(), stakes, strict=True)
         if count < FEW_CASES and (count + UNSEEN) * each >= COSTLY * everything
     ]
-    if not found:
+    if not rare:
         return []
     noun = Amounts.of(run.utility).noun
     return [
-        f"{', '.join(found)} among {len(run.labels):,} test rows: what is said of the {noun} of mistakes about them is "
+        f"{', '.join(rare)} among {len(run.labels):,} test rows: what is said of the {noun} of mistakes about them is "
         "uncertain, more than the intervals show."
     ]
 

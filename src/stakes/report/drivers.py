@@ -19,11 +19,11 @@ def drivers(run: FinishedRun) -> dict[str, Any] | None:
     clear = [name for name in ordered if loss[name].low > 0]
     scale = min(0.0, *(each.low for each in loss.values())), max(each.high for each in loss.values())
     if not clear:
-        said = "No column alone makes a difference beyond chance: others tell the same."
+        sentence = "No column alone makes a difference beyond chance: others tell the same."
     else:
         first = loss[clear[0]]
         more = amounts.mean(first)
-        said = (
+        sentence = (
             f"{clear[0]} matters most: without what it tells, decisions {amounts.verb} {more} {amounts.worse} "
             f"each. {len(clear)} of {len(loss)} columns make a difference beyond chance."
         )
@@ -31,7 +31,7 @@ def drivers(run: FinishedRun) -> dict[str, Any] | None:
     return {
         "rows": [(name, loss[name]) for name in shown],
         "scale": scale,
-        "said": said,
+        "said": sentence,
         "left_out": len(ordered) - len(shown),
         "not_measured": run.importance["not_measured"],
         "cases": run.importance["rows"],

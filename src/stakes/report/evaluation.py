@@ -48,7 +48,7 @@ def retraining(evaluation: Evaluation) -> str:
 
 def told_of_retraining(due: Due, because: Sequence[Reason], rows: int, dearer: str = "cost more", off: str = "") -> str:
     """Whether retraining is due, in a sentence."""
-    said: dict[Reason, str] = {
+    clauses: dict[Reason, str] = {
         "last test": f"the decisions {dearer} than in the last test",
         "claim": f"the decisions {dearer} than the model claims",
         "constant": "deciding the same for everybody would have been better",
@@ -56,7 +56,7 @@ def told_of_retraining(due: Due, because: Sequence[Reason], rows: int, dearer: s
         "shifted": "the rows are no longer distributed like the training rows",
         "unusual": "many rows are unlike any training row",
     }
-    reasons = ", and ".join(said[reason] for reason in because)
+    reasons = ", and ".join(clauses[reason] for reason in because)
     return {
         "yes": f"Retraining is due: {reasons}, beyond chance.",
         "watch": f"Retraining may be due soon: {reasons}; the decisions are not worse for it so far.",
@@ -133,8 +133,8 @@ def _before(evaluation: Evaluation) -> str:
     if evaluation.last_worth is None or evaluation.against_last is None:
         return UNKNOWN_LAST_TEST.format(would=would)
     amount, change = _amount(evaluation.last_worth, evaluation), _difference(evaluation.against_last, evaluation)
-    said = would if "costs" in evaluation.files else did
-    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {said} {amount}: now {change}."
+    clauses = would if "costs" in evaluation.files else did
+    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {clauses} {amount}: now {change}."
 
 
 def _claims(evaluation: Evaluation) -> str:

@@ -198,7 +198,7 @@ def _without_model(run: Run, amounts: Amounts) -> Headline:
     if against.finding == "same":
         return Headline("unclear", sentence, f"{model}decided just so.", ())
     came = "cost" if amounts.costs else "was worth"
-    told = {
+    chance = {
         "more": "beyond chance: the choice, which was made on other rows, may have been wrong",
         "less": "beyond chance",
         "unclear": "not beyond chance",
@@ -207,7 +207,7 @@ def _without_model(run: Run, amounts: Amounts) -> Headline:
     return Headline(
         "unclear",
         sentence,
-        f"{model}{came} {amounts.difference(against.gain)} (95 % interval {amounts.range(against.gain)}), {told}.",
+        f"{model}{came} {amounts.difference(against.gain)} (95 % interval {amounts.range(against.gain)}), {chance}.",
         (),
     )
 

@@ -49,12 +49,12 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
         top=top,
         words=axis_words(amounts, ratio, top, "ratio of the two costs"),
     )
-    said = where_it_wins(models[run.comparison.chosen], constants, ratio)
+    sentences = where_it_wins(models[run.comparison.chosen], constants, ratio)
     return {
         "chart": chart,
         "first": names[0],
         "second": names[1],
-        "said": said,
+        "said": sentences,
         "others": other_models(models, run.comparison.chosen),
     }
 

@@ -100,17 +100,17 @@ class CategoricalProfile:
     @classmethod
     def fit(cls, name: str, series: "pd.Series[Any]") -> "CategoricalProfile":
         codes, texts = text_codes(series)
-        found = Counter([*texts, None][code] for code in codes)
-        missing = found.pop(None, 0)
-        ranked = sorted(found, key=lambda level: (-found[level], str(level)))
+        level_counts = Counter([*texts, None][code] for code in codes)
+        missing = level_counts.pop(None, 0)
+        ranked = sorted(level_counts, key=lambda level: (-level_counts[level], str(level)))
         kept, first = ranked[:MOST_LEVELS], ranked[:BINNED_LEVELS]
-        binned = [found[level] for level in first]
-        alone = sum(count == 1 for count in found.values()) / len(series)
+        binned = [level_counts[level] for level in first]
+        alone = sum(count == 1 for count in level_counts.values()) / len(series)
         blank = cls(
             name,
             [str(level) for level in kept],
             [*binned, len(series) - missing - sum(binned), missing],
-            [found[level] for level in kept],
+            [level_counts[level] for level in kept],
             0.0,
             1.0,
             1.0 if len(kept) < len(ranked) else alone,

@@ -12,7 +12,7 @@ from torch import Tensor
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
 from stakes.evaluation.comparison import Choice, Predictions, compare, score
-from stakes.tables.kind import Kind, Said, Solution
+from stakes.tables.kind import Kind, ModelPredictions, Solution
 from stakes.tables.mix import HeldOut, Mix, choose, mix
 from stakes.tables.models import CLASSES, compared_names
 from stakes.tables.problem import Problem, Recipe
@@ -97,8 +97,8 @@ class Classes(Kind):
             return None
         return f"the test rows have few cases of some outcomes ({', '.join(few)}): their results are uncertain"
 
-    def decide(self, said: Tensor, utility: Utility) -> Decisions:
-        return decide(said, utility)
+    def decide(self, predictions: Tensor, utility: Utility) -> Decisions:
+        return decide(predictions, utility)
 
     def solve(
         self, names: Sequence[str], problem: Problem, held_out: Mapping[str, Tensor], test: Mapping[str, Tensor]
@@ -107,12 +107,17 @@ class Classes(Kind):
         return ClassSolution(mix(names, held), test, held)
 
     def run(
-        self, shared: Mapping[str, Any], said: Sequence[Said], choice: Choice, prepared: "PreparedTable", seed: int
+        self,
+        shared: Mapping[str, Any],
+        predictions: Sequence[ModelPredictions],
+        choice: Choice,
+        prepared: "PreparedTable",
+        seed: int,
     ) -> Run:
         utility = prepared.test_utility
         assert isinstance(utility, TableUtility)
-        predictions = [Predictions(*each) for each in said]
-        scored = tuple(item for each in predictions for item in score(each, prepared.test_labels, utility))
+        of_models = [Predictions(*each) for each in predictions]
+        scored = tuple(item for each in of_models for item in score(each, prepared.test_labels, utility))
         formulas = prepared.utility if isinstance(prepared.utility, FormulaUtility) else None
         return Run(
             **shared,

@@ -115,26 +115,26 @@ class Decider:
         utility = utility_of_rows(self.utility, frame)
         # Allocated first and filled piece by piece: small results that are kept between large activations
         # fragment the memory, and take three times as much of it.
-        decisions = len(utility.decisions)
+        count = len(utility.decisions)
         names, settled = np.full((2, len(x)), None, dtype=object), np.ones(len(x), dtype=bool)
-        numbers = np.empty((len(x), 2 + decisions + len(utility.outcomes)))
+        numbers = np.empty((len(x), 2 + count + len(utility.outcomes)))
         why = np.full((len(x), self.why), "", dtype=object)
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
             own = utility.rows(rows)
-            took = self._take(x[rows], own)
+            decisions = self._take(x[rows], own)
             if self.refer is not None:
                 elsewhere = torch.from_numpy(referred[rows])
-                took = replace(took, choice=torch.where(elsewhere, self.refer, took.choice))
+                decisions = replace(decisions, choice=torch.where(elsewhere, self.refer, decisions.choice))
             if self._explainer is not None:
-                gaps = _gaps(own, took)
+                gaps = _gaps(own, decisions)
                 values = self._explainer.values(x[rows], gaps)
                 why[rows] = top_columns(self._explainer.names, values, gaps, self.why)
-            _write_piece(names[:, rows], numbers[rows], took, own)
-            if took.margin_error is not None:  # there were draws
-                settled[rows] = (took.margin > ERRORS_WITHIN * took.margin_error).numpy()
+            _write_piece(names[:, rows], numbers[rows], decisions, own)
+            if decisions.margin_error is not None:  # there were draws
+                settled[rows] = (decisions.margin > ERRORS_WITHIN * decisions.margin_error).numpy()
         why[referred] = ""
-        _round(numbers, utility, 2 + decisions)
+        _round(numbers, utility, 2 + count)
         return self._frame(frame.index, names, numbers, pd.array(settled, "boolean"), referred, unusual, why), view
 
     def _looked_at(self, frame: pd.DataFrame) -> "_LookedAt":
@@ -237,26 +237,26 @@ def _refuse_unusual(index: "pd.Index[Any]", unusual: NDArray[np.object_]) -> Non
         )
 
 
-def _gaps(utility: TableUtility, took: Decisions) -> torch.Tensor:
+def _gaps(utility: TableUtility, decisions: Decisions) -> torch.Tensor:
     """``(B, C)``: how much better the decision is than the runner-up under each outcome, as the user gave amounts."""
-    values = np.broadcast_to(utility.values, (len(took), *utility.values.shape[-2:]))
-    rows = np.arange(len(took))
-    gaps = values[rows, took.choice.numpy()] - values[rows, took.runner_up.numpy()]
+    values = np.broadcast_to(utility.values, (len(decisions), *utility.values.shape[-2:]))
+    rows = np.arange(len(decisions))
+    gaps = values[rows, decisions.choice.numpy()] - values[rows, decisions.runner_up.numpy()]
     return torch.from_numpy(gaps * (utility.scale if utility.given == "cost" else 1.0))
 
 
 def _write_piece(
-    names: NDArray[np.object_], numbers: NDArray[np.float64], took: Decisions, utility: TableUtility
+    names: NDArray[np.object_], numbers: NDArray[np.float64], decisions: Decisions, utility: TableUtility
 ) -> None:
     """Into (2, B) the decisions and the runners-up; into (B, 2 + D + C) expected, margin, amounts, probabilities."""
     known = np.array(utility.decisions, dtype=object)
-    names[0] = known[took.choice.numpy()]
+    names[0] = known[decisions.choice.numpy()]
     if len(known) > 1:
-        names[1] = known[took.runner_up.numpy()]
-    numbers[:, 0] = utility.stated(took.expected_utility.numpy())
-    numbers[:, 1] = took.margin.numpy() * (utility.scale if utility.given == "cost" else 1.0)
-    numbers[:, 2 : 2 + len(known)] = utility.stated(took.utilities.numpy())
-    numbers[:, 2 + len(known) :] = took.probs.numpy()
+        names[1] = known[decisions.runner_up.numpy()]
+    numbers[:, 0] = utility.stated(decisions.expected_utility.numpy())
+    numbers[:, 1] = decisions.margin.numpy() * (utility.scale if utility.given == "cost" else 1.0)
+    numbers[:, 2 : 2 + len(known)] = utility.stated(decisions.utilities.numpy())
+    numbers[:, 2 + len(known) :] = decisions.probs.numpy()
 
 
 def _round(numbers: NDArray[np.float64], utility: TableUtility, amounts: int) -> None:

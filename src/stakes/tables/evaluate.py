@@ -87,7 +87,7 @@ class Evaluation:
     def reasons(self) -> list[Reason]:
         """What speaks for retraining, beyond chance."""
         claim, drift = self.against_claim, self.drift
-        found: dict[Reason, bool] = {
+        checks: dict[Reason, bool] = {
             "last test": self.against_last is not None and self.against_last.high < 0,
             "claim": claim is not None and claim.high < 0,
             "constant": self.against_constant.high < 0 and not self.few,
@@ -95,7 +95,7 @@ class Evaluation:
             "shifted": drift is not None and bool(drift.drifted),
             "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
         }
-        return [reason for reason, holds in found.items() if holds]
+        return [reason for reason, holds in checks.items() if holds]
 
     @property
     def due(self) -> Due:

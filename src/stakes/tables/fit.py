@@ -17,9 +17,9 @@ from stakes._io.tensors import read_tensors, write_tensors
 from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
 from stakes.tables.importance import ScoredDivision, importance
-from stakes.tables.kind import Said, Solution
+from stakes.tables.kind import ModelPredictions, Solution
 from stakes.tables.prepare import Division, PreparedTable, prepare
-from stakes.tables.problem import said
+from stakes.tables.problem import predict_rows
 from stakes.tables.run import FinishedRun
 from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask, check
@@ -109,7 +109,7 @@ def _train(task: TableTask, prepared: PreparedTable, folder: RunFolder, fit: Fit
         own_folder = folder.part(fit.model, fit.seed, fit.division, fold)
         shutil.rmtree(own_folder / "model", ignore_errors=True)
         SavedModel(part.predictor, prepared.utility, division.encoder).save(own_folder / "model")
-        test = said(part.predictor, division.test_x) if len(division.test_x) else part.held_out[:0]
+        test = predict_rows(part.predictor, division.test_x) if len(division.test_x) else part.held_out[:0]
         tensors = {"held_out": part.held_out, "test": test}
         write_tensors(_predictions_file(folder, fit.model, fit.seed, fit.division, fold), tensors, dict(part.details))
     checkpoint.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ def _predictions_file(folder: RunFolder, model: str, seed: int, division: str, f
 def _load_parts(
     folder: RunFolder, model: str, seed: int, division: Division, folds: Sequence[int] | None = None
 ) -> list[Predictor]:
-    numbers = division.problem.lasting if folds is None else folds
+    numbers = division.problem.model_folds if folds is None else folds
     return [SavedModel.load(folder.part(model, seed, division.name, fold) / "model").predictor for fold in numbers]
 
 
@@ -134,13 +134,13 @@ def _solve(task: TableTask, division: Division, seed: int, folder: RunFolder) ->
     for model in task.kind.catalogue.trained_for(task.compared):
         files = [_predictions_file(folder, model, seed, division.name, fold) for fold in range(len(problem.folds))]
         tensors = [read_tensors(file)[0] for file in files]
-        held_out[model] = torch.cat([tensors[fold]["held_out"] for fold in problem.judging])
-        test[model] = torch.stack([tensors[fold]["test"] for fold in problem.lasting]).mean(0)
+        held_out[model] = torch.cat([tensors[fold]["held_out"] for fold in problem.selection_folds])
+        test[model] = torch.stack([tensors[fold]["test"] for fold in problem.model_folds]).mean(0)
     return task.kind.solve(task.compared, problem, held_out, test)
 
 
 def _importance(
-    task: TableTask, prepared: PreparedTable, solved: Mapping[str, Solution], best: Said, folder: RunFolder
+    task: TableTask, prepared: PreparedTable, solved: Mapping[str, Solution], best: ModelPredictions, folder: RunFolder
 ) -> dict[str, Any] | None:
     """What drives the decisions of the chosen model, by the models of each division on its test rows."""
     if best.model == "constant":
@@ -157,7 +157,7 @@ def _importance(
 
 def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTable, folder: RunFolder) -> FinishedRun:
     """Mix and score what the fits left in the folder, choose a model, and save both."""
-    every: list[Said] = []
+    every: list[ModelPredictions] = []
     solved = {
         seed: {division.name: _solve(task, division, seed, folder) for division in prepared.divisions}
         for seed in task.all_seeds
@@ -168,7 +168,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
             values = torch.empty(len(prepared.test_labels), prepared.divisions[-1].problem.width)
             for division in prepared.divisions:
                 values[torch.from_numpy(division.tested)] = solutions[division.name].on_test(model)
-            every.append(Said(model, seed, values, final[seed].validation(model), mixed.details))
+            every.append(ModelPredictions(model, seed, values, final[seed].validation(model), mixed.details))
     choice = final[task.seed].choose(task.seed)
     best = max((each for each in every if each.model == choice.model), key=lambda each: each.validation)
     shared = {

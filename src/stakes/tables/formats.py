@@ -39,9 +39,9 @@ class Formats:
             if name in categorical:
                 continue
             with refusals.gather():
-                if (found := _format_of(frame[name], notes)) is not None:
-                    columns[name] = found
-                    _refuse_clash(name, found, frame)
+                if (column_format := _format_of(frame[name], notes)) is not None:
+                    columns[name] = column_format
+                    _refuse_clash(name, column_format, frame)
         refusals.refuse()
         for kind, told in notes.items():
             if told:
@@ -52,28 +52,32 @@ class Formats:
         """The table with numbers for written numbers and for dates, and columns for the parts of dates at its end."""
         columns: dict[str, Any] = {}
         refusals = Refusals()
-        for name, found in self.columns.items():
+        for name, column_format in self.columns.items():
             if name not in frame.columns:
                 continue
             with refusals.gather():
-                if isinstance(found, NumberFormat):
-                    columns[name] = _read_numbers(frame[name], found)
+                if isinstance(column_format, NumberFormat):
+                    columns[name] = _read_numbers(frame[name], column_format)
                     continue
-                days = _read_days(frame[name], found)
-                columns |= {name: days} | {_part_name(name, part): part_of_days(days, part) for part in found.parts}
+                days = _read_days(frame[name], column_format)
+                columns |= {name: days} | {
+                    _part_name(name, part): part_of_days(days, part) for part in column_format.parts
+                }
         refusals.refuse()
         return frame.assign(**columns) if columns else frame
 
     @cached_property
     def sources(self) -> dict[str, str]:
         """The raw column of each part of a date."""
-        dates = {name: found for name, found in self.columns.items() if isinstance(found, DateFormat)}
-        return {_part_name(name, part): name for name, found in dates.items() for part in found.parts}
+        dates = {
+            name: column_format for name, column_format in self.columns.items() if isinstance(column_format, DateFormat)
+        }
+        return {_part_name(name, part): name for name, column_format in dates.items() for part in column_format.parts}
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            name: {"kind": "number" if isinstance(found, NumberFormat) else "date", **found.to_dict()}
-            for name, found in self.columns.items()
+            name: {"kind": "number" if isinstance(column_format, NumberFormat) else "date", **column_format.to_dict()}
+            for name, column_format in self.columns.items()
         }
 
     @classmethod
@@ -93,8 +97,8 @@ def _part_name(name: str, part: str) -> str:
     return f"{name} ({part})"
 
 
-def _refuse_clash(name: str, found: NumberFormat | DateFormat, frame: pd.DataFrame) -> None:
-    for part in found.parts if isinstance(found, DateFormat) else ():
+def _refuse_clash(name: str, column_format: NumberFormat | DateFormat, frame: pd.DataFrame) -> None:
+    for part in column_format.parts if isinstance(column_format, DateFormat) else ():
         if _part_name(name, part) in frame.columns:
             raise StakesError(
                 f"column {_part_name(name, part)!r}: this is the name of the {part} of {name!r}; rename or drop it"

@@ -19,7 +19,7 @@ from stakes.outcomes import Predictor
 from stakes.seeds import numpy_generator
 from stakes.tables.kind import Kind
 from stakes.tables.prepare import Division
-from stakes.tables.problem import said
+from stakes.tables.problem import predict_rows
 from stakes.utility import Utility
 
 MOST_ROWS, MOST_COLUMNS, MOST_PREDICTIONS = 2_000, 100, 20_000  # to keep the time within that of a fit
@@ -89,8 +89,8 @@ def _worths(
     worths = []
     group = max(1, AT_ONCE // len(x))  # copies predicted together: a forest takes as long for 10 rows as for 1,000
     for first in range(0, len(copies), group):
-        some = copies[first : first + group]
-        values = said(part.predictor, torch.cat(some))
+        batch = copies[first : first + group]
+        values = predict_rows(part.predictor, torch.cat(batch))
         worths += [own.realised(kind.decide(each, own).choice, true) for each in torch.split(values, len(x))]
     return np.stack(worths)
 

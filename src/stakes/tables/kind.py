@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from stakes.tables.task import TableTask
 
 
-class Said(NamedTuple):
+class ModelPredictions(NamedTuple):
     """What one model with one seed says of all test rows, and the utility on held-out rows that it is selected by."""
 
     model: str
     seed: int
-    values: Tensor  # (N, K): see `stakes.tables.problem.said`
+    values: Tensor  # (N, K): see `stakes.tables.problem.predict_rows`
     validation: float
     details: Mapping[str, Any]
 
@@ -112,7 +112,7 @@ class Kind(ABC):
     # The models --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def decide(self, said: Tensor, utility: Utility) -> Decisions:
+    def decide(self, predictions: Tensor, utility: Utility) -> Decisions:
         """From what a model says of rows, (n, K)."""
 
     @abstractmethod
@@ -123,6 +123,11 @@ class Kind(ABC):
 
     @abstractmethod
     def run(
-        self, shared: Mapping[str, Any], said: Sequence[Said], choice: Choice, prepared: "PreparedTable", seed: int
+        self,
+        shared: Mapping[str, Any],
+        predictions: Sequence[ModelPredictions],
+        choice: Choice,
+        prepared: "PreparedTable",
+        seed: int,
     ) -> FinishedRun:
         """Decide and score; ``shared`` are the fields of every run."""

@@ -95,12 +95,12 @@ def roles(task: TableTask) -> dict[str, str]:
 def warn_of_suspects(task: TableTask, table: LabelledTable) -> None:
     """Say which columns should probably not be used."""
     dates = [name for name, kind in table.formats.columns.items() if isinstance(kind, DateFormat)]
-    found = identifiers(table.features, skip={*dates, *table.formats.sources})
+    id_warnings = identifiers(table.features, skip={*dates, *table.formats.sources})
     subjects = {} if task.group else repeated_subjects(table.features, task.kind.strata(table.labels))
     for message in [
-        *found.values(),
+        *id_warnings.values(),
         *subjects.values(),
-        *many_texts(table.features, categorical=task.categorical, skip={*found, *subjects}),
+        *many_texts(table.features, categorical=task.categorical, skip={*id_warnings, *subjects}),
         *task.kind.leaks(table.features.drop(columns=list(subjects)), table.labels, table.utility),
     ]:
         warnings.warn(message, StakesWarning, stacklevel=3)

@@ -36,10 +36,10 @@ class HeldOut:
 
     @classmethod
     def of(cls, problem: Problem, probs: Mapping[str, Tensor]) -> "HeldOut":
-        rows, weights = problem.held_rows, problem.examples.weights
+        rows, weights = problem.selection_rows, problem.examples.weights
         own_weights = None if weights is None else weights[rows]
         labels, utility = problem.examples.labels[rows], problem.table.rows(rows)
-        return cls(probs, labels, utility, own_weights, problem.held_groups)
+        return cls(probs, labels, utility, own_weights, problem.selection_groups)
 
     def realised(self, probs: Tensor) -> NDArray[np.float64]:
         """(n,) what the decisions by ``probs`` turned out to be worth."""

@@ -40,8 +40,8 @@ class RowModel(Model):
     ) -> list[Part]:
         parts = []
         for fold in folds:
-            train, held = problem.sides(fold)
-            if not self.stops_early and fold not in problem.judging:
+            train, held = problem.train_and_held_out(fold)
+            if not self.stops_early and fold not in problem.selection_folds:
                 train = problem.examples
             predictor = self.fit(problem, train, held, seeds.derive(seed, "fold", fold) % SEEDS)
             parts.append(Part.of(problem, predictor, held, {}))

@@ -106,23 +106,23 @@ class NetworkModel(Model):
         checkpoint: Path | None = None,
         progress: Progress = lambda epoch: None,
     ) -> list[Part]:
-        sides = [problem.sides(fold) for fold in folds]
-        held = [examples for _, examples in sides if examples is not None and self.stops_early]
+        train_and_held_out = [problem.train_and_held_out(fold) for fold in folds]
+        held = [examples for _, examples in train_and_held_out if examples is not None and self.stops_early]
         own_seeds = [seeds.derive(seed, "fold", fold) for fold in folds]
         posteriors = [copy.deepcopy(part.posterior) for part in before if isinstance(part, SampledPosterior)]
         if not posteriors:
             posteriors = [
                 self.posterior(recipe, problem.features, self.outputs(problem), own, require_tensor(train.x, "a table"))
-                for (train, _), own in zip(sides, own_seeds, strict=True)
+                for (train, _), own in zip(train_and_held_out, own_seeds, strict=True)
             ]
         if len(folds) > 1 and self.together(problem, recipe):
             histories = fit_together(
                 posteriors,
                 self.objective(problem.utility),
-                [train for train, _ in sides],
+                [train for train, _ in train_and_held_out],
                 held or None,
                 utility=problem.utility,
-                config=self.training(recipe, len(sides[0][0])),
+                config=self.training(recipe, len(train_and_held_out[0][0])),
                 seeds_of=own_seeds,
                 progress=progress,
             )
@@ -131,7 +131,7 @@ class NetworkModel(Model):
             histories = [
                 self._fit(problem, recipe, fold, posterior, train, stop, own, kept, progress)
                 for posterior, fold, (train, _), stop, own in zip(
-                    posteriors, folds, sides, held or repeat(None, len(folds)), own_seeds, strict=True
+                    posteriors, folds, train_and_held_out, held or repeat(None, len(folds)), own_seeds, strict=True
                 )
             ]
         return [
@@ -141,7 +141,9 @@ class NetworkModel(Model):
                 held_out,
                 {"epochs": len(history.epochs), "best_epoch": history.best},
             )
-            for posterior, history, own, (_, held_out) in zip(posteriors, histories, own_seeds, sides, strict=True)
+            for posterior, history, own, (_, held_out) in zip(
+                posteriors, histories, own_seeds, train_and_held_out, strict=True
+            )
         ]
 
     def _fit(

@@ -97,7 +97,7 @@ def _prepare(task: TableTask) -> PreparedTable:
     places = np.unique(np.concatenate([cut.tested for cut in cuts]))
     divisions = tuple(_divisions(task, table, test, groups, times, cuts, places))
     problem = divisions[-1].problem
-    rows = {"train": len(problem.examples), "test": len(places), "folds": len(problem.lasting), "tested": scheme}
+    rows = {"train": len(problem.examples), "test": len(places), "folds": len(problem.model_folds), "tested": scheme}
     return PreparedTable(
         divisions=divisions,
         utility=stated,

@@ -27,7 +27,7 @@ Progress = Callable[[Epoch], None]
 FAMILIES = {"tabm": "batch_ensemble", "mlp": "dropout"}  # of posteriors, if none is asked for
 LEARNING_RATES = {"tabm": 4e-3, "mlp": 1e-3}
 PATIENCE = 10
-JUDGED_FROM = 0.5  # of rows in time: models of fewer say little about those of all
+FIRST_SELECTION_SHARE = 0.5  # of rows in time: models of fewer say little about those of all
 BLOCK_TIMES = 14  # at most: consecutive times that stay together in the folds that models are made of
 
 
@@ -72,33 +72,33 @@ class Problem:
 
     @property
     def width(self) -> int:
-        """How many numbers a model says of a row: see `said`."""
+        """How many numbers a model says of a row: see `predict_rows`."""
         return self.classes if isinstance(self.utility, TableUtility) else len(LEVELS)
 
     @property
-    def judging(self) -> tuple[int, ...]:
+    def selection_folds(self) -> tuple[int, ...]:
         return self.judged or tuple(range(len(self.folds)))
 
     @property
-    def lasting(self) -> tuple[int, ...]:
+    def model_folds(self) -> tuple[int, ...]:
         return self.kept or tuple(range(len(self.folds)))
 
     @property
-    def held_rows(self) -> Tensor:
+    def selection_rows(self) -> Tensor:
         """(n,) the rows that choices are made by, fold after fold."""
-        return torch.from_numpy(np.concatenate([self.folds[fold].held for fold in self.judging]))
+        return torch.from_numpy(np.concatenate([self.folds[fold].held for fold in self.selection_folds]))
 
     @property
-    def held_groups(self) -> NDArray[np.int64] | None:
+    def selection_groups(self) -> NDArray[np.int64] | None:
         """(n,) what these rows belong to."""
-        return None if self.groups is None else self.groups[self.held_rows.numpy()]
+        return None if self.groups is None else self.groups[self.selection_rows.numpy()]
 
     def in_time(self, times: NDArray[np.float64], count: int, seed: int) -> Self:
         """For rows of these times: choices by folds that go forward, models of folds of all rows, blocks held out.
 
         The parts of the former, trained on early rows, would make a worse model: see docs/design.md.
         """
-        forward = forward_folds(times, count, JUDGED_FROM)
+        forward = forward_folds(times, count, FIRST_SELECTION_SHARE)
         distinct, place = np.unique(times, return_inverse=True)
         length = max(1, min(BLOCK_TIMES, len(distinct) // (2 * count)))
         whole = folds(np.zeros(len(times), dtype=np.int64), place // length, count, seed)
@@ -109,13 +109,13 @@ class Problem:
             kept=tuple(range(len(forward), len(forward) + len(whole))),
         )
 
-    def sides(self, fold: int) -> tuple[TensorExamples, TensorExamples | None]:
+    def train_and_held_out(self, fold: int) -> tuple[TensorExamples, TensorExamples | None]:
         """The examples to train on, and those held out, to stop by; None where there are too few to hold some out."""
         train, held = (torch.from_numpy(rows) for rows in self.folds[fold])
         return self.examples.subset(train), self.examples.subset(held) if len(held) else None
 
 
-def said(predictor: Predictor, x: Inputs) -> Tensor:
+def predict_rows(predictor: Predictor, x: Inputs) -> Tensor:
     """(n, K) what it says of rows: the probabilities of classes, or the quantiles of an amount at `LEVELS`."""
     outcomes = predictor(x).mixture()
     return Quantiles.of(outcomes).at_levels.float() if outcomes.numeric else outcomes.weights
@@ -126,14 +126,14 @@ class Part:
     """A model trained for one fold, what it says of the rows held out, and in JSON types what training came to."""
 
     predictor: Predictor
-    held_out: Tensor  # (n, K): see `said`
+    held_out: Tensor  # (n, K): see `predict_rows`
     details: Mapping[str, Any]
 
     @classmethod
     def of(
         cls, problem: Problem, predictor: Predictor, held: TensorExamples | None, details: Mapping[str, Any]
     ) -> "Part":
-        held_out = torch.empty(0, problem.width) if held is None else said(predictor, held.x)
+        held_out = torch.empty(0, problem.width) if held is None else predict_rows(predictor, held.x)
         return cls(predictor, held_out, details)
 
 

@@ -20,9 +20,11 @@ def train_mix(
         model.check(recipe)
         before = [part.predictor for part in parts[model.after]] if model.after else []
         parts[trained] = model.train(problem, recipe, seed, range(len(problem.folds)), before=before)
-    held_out = {trained: torch.cat([own[fold].held_out for fold in problem.judging]) for trained, own in parts.items()}
+    held_out = {
+        trained: torch.cat([own[fold].held_out for fold in problem.selection_folds]) for trained, own in parts.items()
+    }
     mixed = kind.solve((name,), problem, held_out, {}).mixes[name]
     predictors = {
-        trained: [finish(parts[trained][fold].predictor) for fold in problem.lasting] for trained in mixed.weights
+        trained: [finish(parts[trained][fold].predictor) for fold in problem.model_folds] for trained in mixed.weights
     }
     return mixed.predictor(predictors), mixed.details

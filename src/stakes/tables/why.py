@@ -65,8 +65,8 @@ class Explainer:
         for first in range(0, len(members), step):
             part = members[first : first + step]
             hybrids = torch.where(part[..., self._sources], row, background)  # (s, n, F)
-            said = self._predictor(hybrids.flatten(0, 1)).mixture()  # all draws mixed
-            parts.append(measure(said).reshape(hybrids.shape[:2]))
+            outcomes = self._predictor(hybrids.flatten(0, 1)).mixture()  # all draws mixed
+            parts.append(measure(outcomes).reshape(hybrids.shape[:2]))
         return torch.cat(parts)
 
     @cached_property
@@ -101,8 +101,8 @@ class Explainer:
         return moves.mean(1)
 
 
-def _expected(gap: Tensor, said: Outcomes) -> Tensor:
-    return said.weights.double() @ gap
+def _expected(gap: Tensor, outcomes: Outcomes) -> Tensor:
+    return outcomes.weights.double() @ gap
 
 
 def top_columns(names: tuple[str, ...], values: NDArray[np.float64], gaps: Tensor, count: int) -> NDArray[np.object_]:

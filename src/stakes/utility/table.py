@@ -216,13 +216,13 @@ class TableUtility(Utility):
         """What is probably a mistake in the table, in words; empty for several tables."""
         if self.values.ndim != 2:
             return []
-        found = table_warnings(self.values, self.decisions, self.outcomes)
+        messages = table_warnings(self.values, self.decisions, self.outcomes)
         if (self.costs <= 0).all() and np.ptp(self.costs) > 0:
-            found.append(
+            messages.append(
                 "all costs are below zero: the sign seems to be flipped; a cost above zero is a loss, and a file of "
                 "gains begins with 'utility'"
             )
-        return found
+        return messages
 
     # As data and text --------------------------------------------------------------------------------
 

@@ -58,9 +58,9 @@ def cost_figure(result: Result, path: Path) -> Path:
         for axes, condition in zip(panels, conditions, strict=True):
             axes.axvline(0, color="0.6", linewidth=0.8)
             for number, cost in enumerate(COSTS):
-                found = [change(result, data, condition, cost, "calibrated") for data in sets]
-                means = np.array([each.mean for each in found])
-                reach = np.array([each.high - each.mean for each in found])
+                changes = [change(result, data, condition, cost, "calibrated") for data in sets]
+                means = np.array([each.mean for each in changes])
+                reach = np.array([each.high - each.mean for each in changes])
                 rows = np.arange(len(sets)) + 0.18 * (number - 1.5)
                 axes.errorbar(means, rows, xerr=np.where(np.isfinite(reach), reach, 0), label=cost, **_style(number))
             axes.set_xscale("symlog", linthresh=SYMMETRIC_FROM)
@@ -82,9 +82,9 @@ def order_figure(result: Result, path: Path) -> Path:
             orders = Orders(result, share)
             axes.axvline(0, color="0.6", linewidth=0.8)
             for row, method in enumerate(methods):
-                found = orders.prescriptiveness(method)
-                reach = [[found.mean - found.low], [found.high - found.mean]]
-                axes.errorbar([found.mean], [row], xerr=reach, **_style(1 if method == CHOSEN else 0))
+                changes = orders.prescriptiveness(method)
+                reach = [[changes.mean - changes.low], [changes.high - changes.mean]]
+                axes.errorbar([changes.mean], [row], xerr=reach, **_style(1 if method == CHOSEN else 0))
             axes.set_title(f"{100 * share:.0f} % of days covered")
         panels[0].set_yticks(range(len(methods)), methods, fontsize=7)
         panels[0].invert_yaxis()

@@ -100,8 +100,8 @@ def _spread_table(result: Result) -> list[str]:
             where = {"part": "costs", "data": data, "condition": condition, "cost_name": cost}
             plain, ours = (result.values("spread", method=name, **where) for name in ("plain", "calibrated"))
             limits = result.values("limit", method="calibrated", **where)
-            said = [predicted_spread(v, limit, cost) for v, limit in zip(plain**2, limits, strict=True)]
-            spreads += [*zip(plain, said, ours, strict=True)]
+            predicted_spreads = [predicted_spread(v, limit, cost) for v, limit in zip(plain**2, limits, strict=True)]
+            spreads += [*zip(plain, predicted_spreads, ours, strict=True)]
         rows.append([condition, cost, *(f"{mean:.3f}" for mean in np.mean(spreads, axis=0))])
     title = "### The spread of predictions, in standard deviations of the labels, mean over sets and splits"
     return [title, markdown_table(["", "cost", "plain", "calibrated, by theory", "calibrated, measured"], rows)]
@@ -110,9 +110,9 @@ def _spread_table(result: Result) -> list[str]:
 def _change_cell(result: Result, data: str, condition: str, cost: str, method: str) -> str:
     if method == TREES and not cost.startswith("pinball"):
         return ""
-    found = change(result, data, condition, cost, method)
-    mark = {"more": " worse", "less": " better"}.get(verdict(found), "")
-    return f"{interval(found, digits=1, sign=True)}{mark}"
+    difference = change(result, data, condition, cost, method)
+    mark = {"more": " worse", "less": " better"}.get(verdict(difference), "")
+    return f"{interval(difference, digits=1, sign=True)}{mark}"
 
 
 def order_tables(result: Result) -> list[str]:
@@ -174,10 +174,10 @@ def amounts_findings(result: Result) -> list[str]:
 
 def _calibration_found(result: Result, condition: str) -> str:
     where = [*pairs((*result.config["sets"], MADE), COSTS)]
-    found = [verdict(change(result, data, condition, cost, "calibrated")) for data, cost in where]
+    difference = [verdict(change(result, data, condition, cost, "calibrated")) for data, cost in where]
     return (
         f"Calibrated against plain, {WORDS[condition]}: of {len(where)} sets and costs, cheaper beyond chance in "
-        f"{found.count('less')}, dearer in {found.count('more')}."
+        f"{difference.count('less')}, dearer in {difference.count('more')}."
     )
 
 

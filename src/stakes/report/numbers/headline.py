@@ -116,18 +116,18 @@ def _without_model(run: AmountRun, amounts: Amounts, row: AmountRow) -> Headline
     if row.rival is None or row.lead is None:
         return Headline("same", sentence, "No other model was compared.", ())
     gain = Interval(-row.lead.mean, -row.lead.high, -row.lead.low)
-    told = {
+    chance = {
         "more": "beyond chance: the choice, which was made on other rows, may have been wrong",
         "less": "beyond chance",
         "unclear": "not beyond chance",
         "same": "which is the same",
         "untold": "but there are too few rows to tell whether that is chance",
     }[contrast(run, gain).finding]
-    said = (
+    against_text = (
         f"On the test rows the best of the models, {row.rival}, cost {amounts.difference(gain)} (95 % interval "
-        f"{amounts.range(gain)}), {told}."
+        f"{amounts.range(gain)}), {chance}."
     )
-    return Headline("unclear", sentence, said, ())
+    return Headline("unclear", sentence, against_text, ())
 
 
 # Before you rely on it -----------------------------------------------------------------------------
@@ -175,8 +175,8 @@ def _mean_costs(run: AmountRun) -> NDArray[np.float64]:
 
 
 def _beyond_levels(run: AmountRun) -> list[str]:
-    told = beyond_levels(run.utility, len(run.labels))
-    return [] if told is None else [told]
+    chance = beyond_levels(run.utility, len(run.labels))
+    return [] if chance is None else [chance]
 
 
 def _at_bounds(run: AmountRun) -> list[str]:

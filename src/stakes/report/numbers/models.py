@@ -57,8 +57,8 @@ def _shown(run: AmountRun, row: AmountRow) -> dict[str, Any]:
 
 def _gain(run: AmountRun, gain: Interval) -> dict[str, Any]:
     finding = contrast(run, gain).finding
-    said = FINDINGS[finding] if finding != "untold" else "too few rows to tell"
-    return {"gain": gain, "finding": finding, "said": said}
+    finding_text = FINDINGS[finding] if finding != "untold" else "too few rows to tell"
+    return {"gain": gain, "finding": finding, "said": finding_text}
 
 
 def subgroups(run: AmountRun) -> dict[str, Any] | None:

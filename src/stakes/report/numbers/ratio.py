@@ -38,8 +38,8 @@ def by_ratio(run: AmountRun) -> dict[str, Any] | None:
         top=top,
         words=axis_words(amounts, ratio, top, "ratio of too few to too many"),
     )
-    said = [where_it_wins(costs, run.comparison.chosen, ratio), other_models(costs, run.comparison.chosen)]
-    return {"chart": chart, "said": [sentence for sentence in said if sentence]}
+    sentences = [where_it_wins(costs, run.comparison.chosen, ratio), other_models(costs, run.comparison.chosen)]
+    return {"chart": chart, "said": [sentence for sentence in sentences if sentence]}
 
 
 def mean_costs(run: AmountRun, utility: Newsvendor) -> dict[str, NDArray[np.float64]]:

@@ -54,11 +54,13 @@ class AmountDecider(Decider):
         if model.encoder is None or not isinstance(model.utility, NumberUtility | PricedNewsvendor):
             raise StakesError(f"{path}: the model has no preprocessing for tables: use it from Python")
         self.utility = model.utility if costs is None else read_other_costs(costs)
+        if settle not in (SETTLE, 1):
+            raise StakesError("--settle is for named outcomes; decisions about numbers take all draws: leave it out")
         if on_unusual == "refer" and not self.utility.decisions:
             raise StakesError("--on-unusual refer: decisions are numbers, of which none stands for asking somebody")
         self._prepare(model, model.encoder, settle, on_unusual, refer, why)
-        told = None if costs is None else made_for_others(model, self.utility)
-        self.remarks = () if told is None else (told,)
+        remark = None if costs is None else made_for_others(model, self.utility)
+        self.remarks = () if remark is None else (remark,)
 
     @property
     def columns(self) -> list[str]:
@@ -78,28 +80,28 @@ class AmountDecider(Decider):
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
             own = utility.rows(rows)
-            took = self.model.decide(x[rows], utility=own)
-            choice = took.choice.double()
+            decisions = self.model.decide(x[rows], utility=own)
+            choice = decisions.choice.double()
             if self.refer is not None:
                 choice = torch.where(torch.from_numpy(referred[rows]), self.refer, choice)
             numbers[rows, 0] = choice.numpy()
-            numbers[rows, 2], numbers[rows, 3] = (each.numpy() for each in took.interval(WITHIN))
-            numbers[rows, 4:] = own.cost_of(took.utilities.numpy())[:, :count]
-            expected = own.expected_of(took.outcomes, choice.long() if count else choice)
+            numbers[rows, 2], numbers[rows, 3] = (each.numpy() for each in decisions.interval(WITHIN))
+            numbers[rows, 4:] = own.cost_of(decisions.utilities.numpy())[:, :count]
+            expected = own.expected_of(decisions.outcomes, choice.long() if count else choice)
             numbers[rows, 1] = own.cost_of(expected.numpy())
             if self._explainer is not None:
-                why[rows] = self._why(x[rows], took, own)
+                why[rows] = self._why(x[rows], decisions, own)
         why[referred] = ""
         return self._as_frame(frame.index, numbers, unusual, why), view
 
-    def _why(self, x: Tensor, took: Decisions, utility: Utility) -> Any:
+    def _why(self, x: Tensor, decisions: Decisions, utility: Utility) -> Any:
         """(n, why) the columns that moved each decision most."""
         assert self._explainer is not None
         measures: list[Measure] = []
         for row in range(len(x)):
             own = utility.rows(slice(row, row + 1))
             if self.utility.decisions:
-                measures.append(partial(_lead, own, int(took.choice[row]), int(took.runner_up[row])))
+                measures.append(partial(_lead, own, int(decisions.choice[row]), int(decisions.runner_up[row])))
             else:
                 measures.append(partial(_decision, own))
         values = self._explainer.values_of(x, measures)
@@ -116,14 +118,14 @@ class AmountDecider(Decider):
         return pd.DataFrame(dict(zip(self.columns, values, strict=True)), index=index)
 
 
-def _decision(utility: Utility, said: Outcomes) -> Tensor:
+def _decision(utility: Utility, outcomes: Outcomes) -> Tensor:
     """(n,) what is decided, at the costs of one row."""
-    return _for_all(utility, len(said.weights)).best_choice(said).double()
+    return _for_all(utility, len(outcomes.weights)).best_choice(outcomes).double()
 
 
-def _lead(utility: Utility, choice: int, rival: int, said: Outcomes) -> Tensor:
+def _lead(utility: Utility, choice: int, rival: int, outcomes: Outcomes) -> Tensor:
     """(n,) how much more the next best action is expected to cost, at the costs of one row."""
-    expected = utility.expected(said)
+    expected = utility.expected(outcomes)
     return expected[..., choice] - expected[..., rival]
 
 

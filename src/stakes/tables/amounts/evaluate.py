@@ -113,14 +113,14 @@ class AmountEvaluation:
     def reasons(self) -> list[Reason]:
         """What speaks for retraining, beyond chance; a handful of rows says nothing about costs."""
         claim, drift, enough = self.above_claim, self.drift, self.rows >= FEW_ROWS
-        found: dict[Reason, bool] = {
+        checks: dict[Reason, bool] = {
             "last test": enough and self.against_last is not None and self.against_last.high < 0,
             "claim": enough and claim is not None and claim.low > 0,
             "constant": enough and self.saving.high < 0,
             "shifted": drift is not None and bool(drift.drifted),
             "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
         }
-        return [reason for reason, holds in found.items() if holds]
+        return [reason for reason, holds in checks.items() if holds]
 
     @property
     def due(self) -> Due:

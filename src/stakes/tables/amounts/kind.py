@@ -16,7 +16,7 @@ from stakes.mixtures import Quantiles
 from stakes.tables.amounts.mix import AmountSolution, HeldAmounts, mix
 from stakes.tables.amounts.models import AMOUNTS, USUAL
 from stakes.tables.amounts.run import AmountRun
-from stakes.tables.kind import Kind, Said, Solution
+from stakes.tables.kind import Kind, ModelPredictions, Solution
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.split import IntArray
 from stakes.tables.values import holds_numbers, numbers, row_number
@@ -128,8 +128,8 @@ class Amounts(Kind):
             return None
         return f"there are only {len(labels)} test rows: results are uncertain"
 
-    def decide(self, said: Tensor, utility: Utility) -> Decisions:
-        return decide(Quantiles(said), utility)
+    def decide(self, predictions: Tensor, utility: Utility) -> Decisions:
+        return decide(Quantiles(predictions), utility)
 
     def solve(
         self, names: Sequence[str], problem: Problem, held_out: Mapping[str, Tensor], test: Mapping[str, Tensor]
@@ -138,12 +138,17 @@ class Amounts(Kind):
         return AmountSolution(mix(names, held), test, held)
 
     def run(
-        self, shared: Mapping[str, Any], said: Sequence[Said], choice: Choice, prepared: "PreparedTable", seed: int
+        self,
+        shared: Mapping[str, Any],
+        predictions: Sequence[ModelPredictions],
+        choice: Choice,
+        prepared: "PreparedTable",
+        seed: int,
     ) -> AmountRun:
         utility, times = prepared.test_utility, prepared.test_times
         assert isinstance(utility, NumberUtility)
-        predictions = [AmountPredictions(model, own, q, -worth, notes) for model, own, q, worth, notes in said]
-        scored = tuple(score(each, prepared.test_labels, utility) for each in predictions)
+        of_models = [AmountPredictions(model, own, q, -worth, notes) for model, own, q, worth, notes in predictions]
+        scored = tuple(score(each, prepared.test_labels, utility) for each in of_models)
         return AmountRun(
             **shared,
             utility=utility,

@@ -176,8 +176,8 @@ def times_of(series: "pd.Series[Any]") -> FloatArray:
         row = int(np.argmax(np.isnan(values)))
         text = "none" if pd.isna(series.iloc[row]) else repr(str(series.iloc[row]))
         raise StakesError(
-            f"column {series.name!r}: expected a date or a number in every row to order them by, but row {row + 1} has "
-            f"{text}; correct it, or drop the row"
+            f"column {series.name!r}: expected a date or a number in every row to order them by, but row "
+            f"{row_number(series.index, row)} has {text}; correct it, or drop the row"
         )
     return values
 

@@ -32,8 +32,8 @@ class HeldAmounts:
 
     @classmethod
     def of(cls, problem: Problem, quantiles: Mapping[str, Tensor]) -> "HeldAmounts":
-        rows = problem.held_rows
-        return cls(quantiles, problem.examples.labels[rows], problem.utility.rows(rows), problem.held_groups)
+        rows = problem.selection_rows
+        return cls(quantiles, problem.examples.labels[rows], problem.utility.rows(rows), problem.selection_groups)
 
     def costs(self, quantiles: Tensor) -> NDArray[np.float64]:
         """(n,) what the decisions by ``quantiles`` turned out to cost."""

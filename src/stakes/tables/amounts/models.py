@@ -18,7 +18,7 @@ from stakes.predictors import ForestPast, LinearQuantiles, MeanTrees, NearestPas
 from stakes.tables.catalogue import Catalogue
 from stakes.tables.models import STRENGTHS, Fit, RowModel, calibrated_name
 from stakes.tables.network_models import FinetunedModel, NetworkModel
-from stakes.tables.problem import LikelihoodName, Part, Problem, Progress, Recipe, said
+from stakes.tables.problem import LikelihoodName, Part, Problem, Progress, Recipe, predict_rows
 from stakes.training.examples import TensorExamples
 from stakes.utility import CurveUtility, Newsvendor, NumberUtility, Utility
 from stakes.utility.amounts import SHARE
@@ -93,10 +93,10 @@ def _limited(problem: Problem, plain: Sequence[Predictor], folds: Sequence[int])
         return utility  # which has a bound
     losses = []
     for predictor, fold in zip(plain, folds, strict=True):
-        train, held = problem.sides(fold)
+        train, held = problem.train_and_held_out(fold)
         judged, rows = (train, problem.folds[fold].train) if held is None else (held, problem.folds[fold].held)
         own = utility.rows(torch.from_numpy(rows))
-        choice = decide(Quantiles(said(predictor, judged.x)), own).choice
+        choice = decide(Quantiles(predict_rows(predictor, judged.x)), own).choice
         losses.append(own.cost_of(own.realised(choice, judged.labels)))
     costs = np.concatenate(losses)
     limit = np.quantile(costs, SHARE) or costs.max() or 1.0  # where nearly all decisions are perfect

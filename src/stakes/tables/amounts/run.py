@@ -49,10 +49,10 @@ class AmountRun(FinishedRun):
 
     def _write_predictions(self, folder: RunFolder) -> None:
         for item in self.scored:
-            said = item.predictions
-            metadata = {"validation_cost": said.validation_cost, "details": dict(said.details)}
-            tensors = {"quantiles": said.quantiles.float()}
-            write_tensors(folder.predictions_file(said.model, said.seed), tensors, metadata)
+            predictions = item.predictions
+            metadata = {"validation_cost": predictions.validation_cost, "details": dict(predictions.details)}
+            tensors = {"quantiles": predictions.quantiles.float()}
+            write_tensors(folder.predictions_file(predictions.model, predictions.seed), tensors, metadata)
 
     def _stored_utility(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         utility = self.utility.to_dict()
