@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from stakes.errors import StakesError
+from stakes.errors import StakesError, StakesWarning
 from stakes.tables.columns import MAX_LEVELS, CategoricalColumn, NumericColumn
 from stakes.tables.encode import CLIP, TableEncoder
+from stakes.tables.formats import Formats
 from stakes.tables.read import iter_table, read_table
 from stakes.tables.values import as_text, check_classes, encode_labels
 
@@ -501,13 +502,28 @@ def test_decimal_commas_are_numbers_where_commas_separate_nothing(tmp_path: Path
     file = tmp_path / "europe.csv"
     file.write_text("a;b;note\n1,5;2;x,y\n-0,25;3;z\n;4;1,5\n")
     frame = read_table(file)
-    assert frame["a"].tolist()[:2] == [1.5, -0.25]
     assert frame["note"].tolist() == ["x,y", "z", "1,5"]
-    encoder = TableEncoder.fit(frame)
+    with pytest.warns(StakesWarning, match=r"read as numbers: 'a' \('-0,25' as -0.25\)"):
+        encoder = TableEncoder.fit(frame)
+    assert encoder.formats.clean(frame)["a"].tolist()[:2] == [1.5, -0.25]
     (block,) = iter_table(file, encoder)
     np.testing.assert_array_equal(encoder.transform(block), encoder.transform(frame))
     file.write_text("a;b\n1.5;1,5\n2.5;2,5\n")
     assert read_table(file)["a"].tolist() == [1.5, 2.5]
+
+
+def test_what_a_comma_means_is_settled_by_the_column_then_by_the_table_and_kept(tmp_path: Path) -> None:
+    """34,030 beside 884 is read as in English, with doubt; beside 79,89 it has a decimal comma, then and later."""
+    file = tmp_path / "a.csv"
+    file.write_text("people;n\n34,030;1\n884;2\n43,844;3\n")
+    with pytest.warns(StakesWarning, match=r"'people' \('34,030' as 34030, though it could be 34.03"):
+        assert Formats.fit(read_table(file)).clean(read_table(file))["people"].tolist() == [34030, 884, 43844]
+    file.write_text("three;two\n79,890;79,89\n1,500;2,5\n")
+    with pytest.warns(StakesWarning, match=r"'three' \('79,890' as 79.89, though it could be 79890"):
+        formats = Formats.fit(read_table(file))
+    later = tmp_path / "later.csv"
+    later.write_text("three;two;score\n79,890;79,89;0.5\n1,500;2,5;0.25\n")
+    assert formats.clean(read_table(later))["three"].tolist() == [79.89, 1.5]
 
 
 def test_numbers_spoilt_by_a_few_texts_are_refused_unless_they_are_codes() -> None:

@@ -1,17 +1,14 @@
-"""What must be known of a CSV before it is read: encoding, delimiter, names, decimal mark, lines that are too long."""
+"""What must be known of a CSV before it is read: encoding, delimiter, names, lines that are too long."""
 
 import csv
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
 from stakes._io.files import MANGLED_BOM, csv_delimiter, text_encoding
 from stakes.errors import StakesError, listing
-
-SNIFFED_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,6 @@ class Layout:
     encoding: str
     delimiter: str
     names: tuple[str, ...]
-    decimal: str = "."
 
 
 def csv_layout(path: Path) -> Layout:
@@ -34,7 +30,6 @@ def csv_layout(path: Path) -> Layout:
             delimiter = csv_delimiter(line)
             records = csv.reader(chain([line], file), delimiter=delimiter, skipinitialspace=True)
             header = next(records, [])
-            decimal = _decimal_mark(delimiter, islice(records, SNIFFED_ROWS))
         except (UnicodeError, csv.Error):
             raise binary(path) from None
     if "\0" in line:
@@ -44,19 +39,9 @@ def csv_layout(path: Path) -> Layout:
     # As pandas calls a column without a name, such as the index that it writes itself.
     names = tuple(cell.strip() or f"Unnamed: {i}" for i, cell in enumerate(header))
     check_unique(path, names)
-    layout = Layout(path, encoding, delimiter, names, decimal)
+    layout = Layout(path, encoding, delimiter, names)
     check_widths(layout, records=1)  # pandas takes a first row that is too long for an index
     return layout
-
-
-def _decimal_mark(delimiter: str, records: Iterable[list[str]]) -> str:
-    """A comma, where it separates no fields and the first rows have numbers like 1,5 and none like 1.5."""
-    if delimiter == ",":
-        return "."
-    fields = [field.strip() for record in records for field in record]
-    commas = any(re.fullmatch(r"[+-]?\d+,\d+", field) for field in fields)
-    points = any(re.fullmatch(r"[+-]?\d+\.\d+", field) for field in fields)
-    return "," if commas and not points else "."
 
 
 def check_widths(layout: Layout, records: int | None = None) -> None:

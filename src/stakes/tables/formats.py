@@ -34,12 +34,13 @@ class Formats:
         """Find written numbers and dates, and say so; columns that can be no features are refused, all at once."""
         columns: dict[str, NumberFormat | DateFormat] = {}
         notes: dict[str, list[str]] = {"numbers": [], "dates": []}
+        decimal = _decimal_mark(frame.drop(columns=[name for name in categorical if name in frame]))
         refusals = Refusals()
         for name in frame.columns:
             if name in categorical:
                 continue
             with refusals.gather():
-                if (column_format := _format_of(frame[name], notes)) is not None:
+                if (column_format := _format_of(frame[name], decimal, notes)) is not None:
                     columns[name] = column_format
                     _refuse_clash(name, column_format, frame)
         refusals.refuse()
@@ -105,7 +106,34 @@ def _refuse_clash(name: str, column_format: NumberFormat | DateFormat, frame: pd
             )
 
 
-def _format_of(series: "pd.Series[Any]", notes: Mapping[str, list[str]]) -> NumberFormat | DateFormat | None:
+def _decimal_mark(frame: pd.DataFrame) -> str:
+    """The decimal mark of the table: a comma, if all columns that leave no doubt about theirs have one."""
+    marks = set()
+    for name in frame.columns:
+        if pd.api.types.is_float_dtype(frame[name].dtype):
+            values = frame[name].to_numpy(dtype=np.float64, na_value=0.0)
+            marks |= {"."} if (values[np.isfinite(values)] % 1).any() else set()
+            continue
+        with Refusals().gather():  # what is wrong with a column is said when its own format is looked for
+            texts = _texts(frame[name])
+            guess = guess_numbers(texts) if texts else None
+            certain = guess is not None and not guess.odd and guess.other is None
+            if guess is not None and certain and any(guess.format.decimal in text for text in texts):
+                marks.add(guess.format.decimal)
+    return "," if marks == {","} else "."
+
+
+def _texts(series: "pd.Series[Any]") -> list[str]:
+    """The different texts of a column, without gaps; none, if it holds anything else."""
+    if holds_numbers(series) or kind_of(series).startswith(_DATES):
+        return []
+    _, uniques = factorize(series)
+    return [text for text in uniques if not _is_gap(text)] if all(isinstance(text, str) for text in uniques) else []
+
+
+def _format_of(
+    series: "pd.Series[Any]", decimal: str, notes: Mapping[str, list[str]]
+) -> NumberFormat | DateFormat | None:
     """The format of one column, if it needs one; adds what is to be said about it to ``notes``."""
     if holds_numbers(series):
         _refuse_infinite(series)
@@ -113,18 +141,23 @@ def _format_of(series: "pd.Series[Any]", notes: Mapping[str, list[str]]) -> Numb
     if kind_of(series).startswith(_DATES):
         notes["dates"].append(f"{series.name!r}")
         return DateFormat(ISO, _varying_parts(DateFormat().days(series)))
-    _, uniques = factorize(series)
-    if not all(isinstance(value, str) for value in uniques):
+    texts = _texts(series)
+    if not texts:
         return None
     counts = {str(text): int(count) for text, count in series.value_counts().items()}
-    texts = [text for text in uniques if not _is_gap(text)]
-    return (_numbers_of(series, texts, counts, notes) or _dates_of(series, texts, counts, notes)) if texts else None
+    return _numbers_of(series, texts, counts, decimal, notes) or _dates_of(series, texts, counts, notes)
 
 
 def _numbers_of(
-    series: "pd.Series[Any]", texts: Sequence[str], counts: Mapping[str, int], notes: Mapping[str, list[str]]
+    series: "pd.Series[Any]",
+    texts: Sequence[str],
+    counts: Mapping[str, int],
+    decimal: str,
+    notes: Mapping[str, list[str]],
 ) -> NumberFormat | None:
     guess = guess_numbers(texts)
+    if guess is not None and guess.other is not None:
+        guess = guess_numbers(texts, decimal)
     if guess is None:
         return None
     read = [text for text in texts if text not in {*guess.odd}]
@@ -171,6 +204,18 @@ def _dates_of(
         note += f"; {_rows(guess.odd, counts)} rows with no date, such as {guess.odd[0]!r}, count as missing"
     notes["dates"].append(f"{note})")
     return DateFormat(guess.pattern, _varying_parts(days), guess.odd)
+
+
+def written_numbers(series: "pd.Series[Any]") -> FloatArray:
+    """A column as float64, which may be written as people write numbers; how it is read is said."""
+    texts, notes = _texts(series), {"numbers": list[str]()}
+    counts = {str(text): int(count) for text, count in series.value_counts().items()} if texts else {}
+    column_format = _numbers_of(series, texts, counts, ".", notes) if texts else None
+    if column_format is None:
+        return numbers(series)
+    for note in notes["numbers"]:
+        warnings.warn(f"read as numbers: {note}", StakesWarning, stacklevel=3)
+    return _read_numbers(series, column_format)
 
 
 def _rows(texts: Sequence[str], counts: Mapping[str, int]) -> int:

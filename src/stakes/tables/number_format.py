@@ -20,6 +20,7 @@ _WRITTEN = re.compile(
 )
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
+_SHAPE = str.maketrans("23456789", "11111111")
 # (decimal mark, thousands mark), in the order of preference: where a text can be read in two ways, as in English.
 _MARKS = ((".", ""), (".", ","), (".", " "), (".", "'"), (",", ""), (",", "."), (",", " "), (",", "'"))
 
@@ -89,28 +90,35 @@ class NumberGuess:
     other: NumberFormat | None  # reads all of them too, but to other numbers
 
 
-def guess_numbers(texts: Sequence[str]) -> NumberGuess | None:
-    """How texts are to be read as numbers; None if none of them is one."""
-    symbols: dict[str, int] = {"": 0}
-    candidates = []
+def guess_numbers(texts: Sequence[str], decimal: str = ".") -> NumberGuess | None:
+    """How texts are to be read as numbers; None if none of them is one.
+
+    Where they can be read in two ways, by the mark ``decimal``.
+    """
+    shapes: dict[str, list[str]] = {}  # whether a text can be read depends on its shape alone
     for text in texts:
-        match = _WRITTEN.fullmatch(text.translate(_SPACES).strip())
+        shapes.setdefault(text.translate(_SHAPE), []).append(text)
+    symbols: dict[str, int] = {"": 0}
+    candidates = 0
+    for same in shapes.values():
+        match = _WRITTEN.fullmatch(same[0].translate(_SPACES).strip())
         if match is not None:
-            candidates.append(text)
+            candidates += len(same)
             for symbol in {match["before"], match["after"]} - {None}:
-                symbols[symbol] = symbols.get(symbol, 0) + 1
+                symbols[symbol] = symbols.get(symbol, 0) + len(same)
     if not candidates:
         return None
     symbol = max(symbols, key=lambda each: symbols[each])
     read = {}
-    for decimal, thousands in _MARKS:
-        option = NumberFormat(decimal, thousands, symbol)
-        read[option] = [option.parse(text) for text in texts]
-    best = min(read, key=lambda option: read[option].count(None))  # the first of equals
-    odd = tuple(text for text, number in zip(texts, read[best], strict=True) if number is None)
-    if len(odd) == len(texts):
+    for marks in sorted(_MARKS, key=lambda marks: marks[0] != decimal):
+        option = NumberFormat(*marks, symbol)
+        read[option] = {shape: option.parse(same[0]) for shape, same in shapes.items()}
+    unread = {option: sum(len(shapes[s]) for s, number in read[option].items() if number is None) for option in read}
+    best = min(read, key=lambda option: unread[option])  # the first of equals
+    if unread[best] == len(texts):
         return None
-    others = [option for option, parsed in read.items() if parsed != read[best] and None not in parsed]
+    odd = tuple(text for text in texts if read[best][text.translate(_SHAPE)] is None)
+    others = [option for option, parsed in read.items() if parsed != read[best] and not unread[option]]
     return NumberGuess(best, odd, others[0] if others and not odd else None)
 
 

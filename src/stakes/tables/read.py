@@ -81,7 +81,6 @@ def _open_csv(
     return pd.read_csv(
         layout.path,
         sep=layout.delimiter,
-        decimal=layout.decimal,
         encoding=layout.encoding,
         compression=None,
         header=0,

@@ -33,6 +33,7 @@ from stakes.tables.evaluate import (
     row_dependence,
     row_times,
 )
+from stakes.tables.formats import written_numbers
 from stakes.tables.joined import match_decisions
 from stakes.tables.values import numbers, row_number, utility_of_rows
 from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
@@ -177,7 +178,7 @@ def evaluate_amounts(
     try:
         if not len(frame):
             raise StakesError(f"expected outcomes in column {target!r}, but there are none")
-        outcomes = torch.tensor(numbers(frame[target]))
+        outcomes = torch.tensor(written_numbers(frame[target]))
         if not bool(outcomes.isfinite().all()):
             row = row_number(frame.index, int((~outcomes.isfinite()).long().argmax()))
             raise StakesError(f"column {target!r}: expected finite numbers, but row {row} has none; leave that row out")

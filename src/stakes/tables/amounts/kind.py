@@ -16,6 +16,7 @@ from stakes.mixtures import Quantiles
 from stakes.tables.amounts.mix import AmountSolution, HeldAmounts, mix
 from stakes.tables.amounts.models import AMOUNTS, USUAL
 from stakes.tables.amounts.run import AmountRun
+from stakes.tables.formats import written_numbers
 from stakes.tables.kind import Kind, ModelPredictions, Solution
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.split import IntArray
@@ -75,7 +76,7 @@ class Amounts(Kind):
         self, values: "pd.Series[Any]", task: "TableTask", stated: Utility, *, first: bool
     ) -> NDArray[np.float64]:
         try:
-            amounts = numbers(values)
+            amounts = written_numbers(values)
         except StakesError as error:
             if holds_numbers(values):
                 raise

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from stakes.errors import StakesError
+from stakes.tables.formats import written_numbers
 from stakes.tables.values import as_text, numbers, row_number
 
 MONTHS = "months"  # in place of a number of seconds
@@ -50,7 +51,7 @@ class Lags:
         known = cls(target, time, tuple(lags), series, dates, step, float(distinct[0]))
         steps = known._steps(frame)
         known._refuse_gaps(frame, steps, groups)
-        amounts = numbers(frame[target])
+        amounts = written_numbers(frame[target])
         tail: dict[str, dict[str, float]] = {}
         for group in np.unique(groups):
             rows = np.flatnonzero(groups == group)
@@ -80,7 +81,7 @@ class Lags:
         steps, groups = self._steps(frame), _groups(frame, self.series)
         known = {(group, int(step)): value for group, own in self.tail.items() for step, value in own.items()}
         if self.target in frame.columns:
-            amounts = numbers(frame[self.target])
+            amounts = written_numbers(frame[self.target])
             given = np.isfinite(amounts)
             known |= dict(zip(zip(groups[given], steps[given].tolist(), strict=True), amounts[given], strict=True))
         columns: dict[str, Any] = {}
