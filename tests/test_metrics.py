@@ -235,3 +235,17 @@ def test_few_differing_cases_are_not_taken_for_more_than_chance(cases: int, miss
         told += (found.low > 0 or found.high < 0) and not few_that_could_turn(utility, labels, difference)
     assert told <= 0.06 * 200
     assert misses > 2 or plain > 0.1 * 200, "the bootstrap alone would be wrong far more often than in 5 %"
+
+
+def test_ten_outcomes_of_eighteen_cases_each_do_not_hide_a_plain_difference() -> None:
+    """A model that is right nearly everywhere, against one decision for everybody: no outcome alone carries it."""
+    digits = [str(digit) for digit in range(10)]
+    costs = 1 - np.eye(10)
+    costs[:, 3] *= 5
+    utility = Utility.from_costs(costs, digits, digits)
+    labels = np.repeat(np.arange(10), 18)
+    choice = labels.copy()
+    choice[::15] = 0
+    difference = utility.realised(choice, labels) - utility.realised(np.full(180, 3), labels)
+    assert bootstrap(difference, seed=0).low > 0
+    assert few_that_could_turn(utility, labels, difference) == ()

@@ -5,6 +5,7 @@ a count of 2. Where that would undo a difference, it cannot be told from chance,
 that is wrong was simulated: see docs/design.md.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,27 +24,42 @@ class FewCases(NamedTuple):
     cases: int  # among all rows
     differing: int  # of them, those in which the two came to different amounts
 
-    def __str__(self) -> str:
-        """As a clause."""
-        if self.cases < FEW_CASES:
-            return f"there {'is' if self.cases == 1 else 'are'} only {counted(self.outcome, self.cases)}"
-        few = f"only {self.differing}" if self.differing else "none"
-        return f"the two differ in {few} of {counted(self.outcome, self.cases)}"
+
+def few_cases_clause(few: Sequence[FewCases]) -> str:
+    """``there are only 6 cases of fraud and 12 of theft``, or in how few of many cases the two differ."""
+    rare = [case for case in few if case.cases < FEW_CASES]
+    parts = []
+    if rare:
+        first, *others = rare
+        counts = [counted(first.outcome, first.cases), *(f"{case.cases:,} of {case.outcome}" for case in others)]
+        verb = "is" if first.cases == 1 and not others else "are"
+        parts.append(f"there {verb} only {', '.join(counts[:-1])}{' and ' if others else ''}{counts[-1]}")
+    for case in few:
+        if case.cases >= FEW_CASES:
+            number = f"only {case.differing}" if case.differing else "none"
+            parts.append(f"the two differ in {number} of {counted(case.outcome, case.cases)}")
+    return " and ".join(parts)
 
 
 def few_that_could_turn(
     utility: TableUtility, labels: NDArray[np.int64], difference: NDArray[np.float64]
 ) -> tuple[FewCases, ...]:
-    """Outcomes whose few (differing) cases, and three more, could make up for the whole of a difference.
+    """Outcomes whose few cases carry a difference, or could make up for the whole of it.
 
-    ``difference``, (N,), is by how much the decision about each row was worth more than that of the other model.
+    ``difference``, (N,), is by how much the decision about each row was worth more than that of the other model. An
+    outcome carries it if half of it or more comes from fewer than 20 cases. It could make up for it if its cases that
+    speak against it and three more of them, at their worst, are worth as much; of an outcome with fewer than 20 cases,
+    more still, for it may itself be more frequent than was seen.
     """
     counts = case_counts(utility, labels)
     differing = case_counts(utility, labels[difference != 0])
-    whole, stakes = abs(float(difference.sum())), at_stake(utility, labels)
-    few = np.zeros(len(counts), dtype=bool)
-    for seen in (counts, differing):
-        few |= (seen < FEW_CASES) & ((seen + UNSEEN) * stakes >= whole)
+    whole, stakes = float(difference.sum()), at_stake(utility, labels)
+    by_outcome = np.bincount(labels, difference, minlength=len(counts))
+    few = (differing < FEW_CASES) & (2 * np.abs(by_outcome) >= abs(whole))
+    against = case_counts(utility, labels[difference * whole < 0])
+    rare = (counts > 0) & (counts < FEW_CASES)
+    more_frequent = 1 + rare * 2 * (np.sqrt(counts) + 1) / np.maximum(counts, 1)
+    few |= (against < FEW_CASES) & ((against + UNSEEN) * more_frequent * stakes >= abs(whole))
     return tuple(FewCases(utility.outcomes[c], int(counts[c]), int(differing[c])) for c in np.flatnonzero(few))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from stakes._io.files import write_json, write_text
 from stakes.errors import StakesError, listing
-from stakes.evaluation.few_cases import FEW_CASES, FewCases
+from stakes.evaluation.few_cases import FEW_CASES, FewCases, few_cases_clause
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
@@ -101,7 +101,7 @@ def _difference(difference: Interval, evaluation: Evaluation, few: Sequence[FewC
         return "the same"
     chance = "not beyond chance" if verdict(gain) == "unclear" else "beyond chance"
     if few and verdict(gain) != "unclear":
-        chance = f"but whether that is chance cannot be told: {' and '.join(map(str, few))}"
+        chance = f"but whether that is chance cannot be told: {few_cases_clause(few)}"
     return f"{amounts.difference(gain)} (95 % interval {amounts.range(gain)}), {chance}"
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stakes.decisions import Rule
 from stakes.evaluation.comparison import Scored, advantage, select
-from stakes.evaluation.few_cases import FewCases, few_that_could_turn
+from stakes.evaluation.few_cases import FewCases, few_cases_clause, few_that_could_turn
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import Amounts
 from stakes.report.words import Verdict, verdict
@@ -86,7 +86,7 @@ def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Cont
 
 def judgement(against: Contrast, rows: str) -> str:
     """Whether a difference is more than chance, in a sentence."""
-    few = " and ".join(map(str, against.few))
+    few = few_cases_clause(against.few)
     return {
         "more": f"That is beyond chance, on {rows}.",
         "less": f"That is beyond chance, and it is a loss, on {rows}.",
