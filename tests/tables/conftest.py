@@ -14,17 +14,17 @@ from stakes.cli.main import main
 
 
 @dataclass(frozen=True)
-class ModelPredictions:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
 @pytest.fixture
-def stakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelPredictions]:
+def stakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
     """The command line in this process."""
 
-    def run(*arguments: object) -> ModelPredictions:
+    def run(*arguments: object) -> CommandResult:
         monkeypatch.setattr(sys, "argv", ["stakes", *map(str, arguments)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         capsys.readouterr()
@@ -34,13 +34,13 @@ def stakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         except SystemExit as error:
             code = error.code
         said = capsys.readouterr()
-        return ModelPredictions(int(code or 0), said.out, said.err)
+        return CommandResult(int(code or 0), said.out, said.err)
 
     return run
 
 
 @pytest.fixture
-def refused(stakes: Callable[..., ModelPredictions]) -> Callable[..., str]:
+def refused(stakes: Callable[..., CommandResult]) -> Callable[..., str]:
     """The one line with which the command line refuses."""
 
     def run(*arguments: object) -> str:

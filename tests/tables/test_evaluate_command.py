@@ -129,6 +129,7 @@ def test_folders_are_numbered(run: Path, tmp_path: Path, stakes: Callable[..., A
         assert (run / f"evaluation-{number}" / "evaluation.json").is_file()
 
 
+@pytest.mark.filterwarnings("ignore:.*is the file of the run")
 def test_utilities_that_depend_on_the_row(tmp_path: Path, stakes: Callable[..., Any]) -> None:
     frame = clinic(200, 5).assign(fee=np.arange(200) % 7 + 1.0).replace({"state": {"0": "well", "1": "ill"}})
     data = written(tmp_path / "data.csv", frame.drop(columns="id"))
@@ -327,3 +328,8 @@ def test_rows_of_one_group_are_resampled_together(run: Path, tmp_path: Path) -> 
     assert of_groups.mean == of_rows.mean == pytest.approx(of_sixty.mean)
     assert of_groups.high - of_groups.low == pytest.approx(of_sixty.high - of_sixty.low, rel=0.15)
     assert of_groups.high - of_groups.low > 1.7 * (of_rows.high - of_rows.low)
+
+
+def test_rows_that_the_model_was_trained_on_are_told(run: Path) -> None:
+    with pytest.warns(StakesWarning, match="is the file of the run: the model was trained on most of these rows"):
+        evaluate_run(run, run.parent / "data.csv")

@@ -1,5 +1,6 @@
 """``stakes costs``: make and check tables of costs."""
 
+import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +36,7 @@ def costs_new(
     write_template(out, names, split(decisions) or names, unit)
     typer.echo(
         f"{out}: fill in what each decision (row) costs under each outcome (column), a number or a formula over "
-        f"columns of your data such as =0.45 * amount + 20, then: stakes costs check {out}"
+        f"columns of your data such as =0.45 * amount + 20, then: stakes costs check {shlex.quote(str(out))}"
     )
 
 
@@ -134,12 +135,15 @@ def _of_curves(utility: "CurveUtility") -> str:
 
 def _of_rows(utility: "FormulaUtility", data: Path) -> str:
     """What formulas come to in a table: the range of each cell, and the costs of the first rows."""
+    from stakes.tables.formats import Formats
     from stakes.tables.read import read_table
     from stakes.tables.values import utility_of_rows
     from stakes.utility.table import aligned
 
     frame = read_table(data)
     try:
+        priced = [name for name in utility.columns if name in frame]
+        frame = Formats.fit(frame[priced]).clean(frame)
         tables = utility_of_rows(utility, frame)
     except StakesError as error:
         raise StakesError(f"{data}: {error}") from None

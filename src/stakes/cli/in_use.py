@@ -95,18 +95,21 @@ def decide(
     column, but those that costs depend on.
     """
     from stakes.cli.terminal import progress_bars
+    from stakes.report.words import number_of
     from stakes.tables.amounts.other_costs import given_costs
-    from stakes.tables.decide import decide_table
+    from stakes.tables.decide import WHY_ROWS, decide_table
     from stakes.tables.decider import Decider, OnUnusual
+    from stakes.tables.read import BLOCK_ROWS
     from stakes.tables.task import split
 
     columns = dict.fromkeys([*([id_column] if id_column else []), *split(*(keep or []))])
     other = given_costs(model, costs, under, over)
     decider = Decider(model, settle, costs=other, on_unusual=cast(OnUnusual, on_unusual), refer=refer, why=why)
+    rows = WHY_ROWS if why else BLOCK_ROWS
     with progress_bars("{task.completed} rows decided") as progress:
         on_rows = partial(progress.advance, progress.add_task("", total=None))
-        decided = decide_table(decider, data, out, keep=list(columns), on_rows=on_rows)
-    typer.echo(f"{out}: {decided.rows} decisions. {' '.join(decided.sentences())}", err=True)
+        decided = decide_table(decider, data, out, keep=list(columns), rows=rows, on_rows=on_rows)
+    typer.echo(f"{out}: {number_of(decided.rows, 'decision')}. {' '.join(decided.sentences())}", err=True)
 
 
 def evaluate(

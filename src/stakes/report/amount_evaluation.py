@@ -16,7 +16,7 @@ from stakes.report.numbers.fan import BY_DECISION, fan_chart, shown_rows, time_t
 from stakes.report.numbers.models import action_rows, error_rows
 from stakes.report.page import render
 from stakes.report.promises import told_of_promise
-from stakes.report.words import share, verdict
+from stakes.report.words import number_of, share, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
 from stakes.tables.evaluate import FEW_ROWS
 from stakes.utility import AmountUtility, Newsvendor, PricedNewsvendor
@@ -45,7 +45,7 @@ def _realised(evaluation: AmountEvaluation) -> str:
     amounts = Amounts.of(evaluation.utility)
     lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
     cost = f"{amounts.mean(evaluation.cost)} each (95 % interval {amounts.ends(evaluation.cost)})"
-    return f"{_at(evaluation)}{evaluation.rows:,} decisions cost {cost}.{lost and f' Left out: {lost}.'}"
+    return f"{_at(evaluation)}{number_of(evaluation.rows, 'decision')} cost {cost}.{lost and f' Left out: {lost}.'}"
 
 
 def _at(evaluation: AmountEvaluation) -> str:

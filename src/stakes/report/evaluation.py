@@ -12,7 +12,7 @@ from stakes.report.amounts import Amounts
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
 from stakes.report.promises import told_of_promise
-from stakes.report.words import verdict
+from stakes.report.words import number_of, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
 from stakes.tables.drift import Drift
 from stakes.tables.evaluate import FEW_ROWS, Due, Evaluation, Reason
@@ -116,7 +116,7 @@ def _realised(evaluation: Evaluation) -> str:
     cases = zip(evaluation.utility.outcomes, evaluation.counts.sum(0), strict=True)
     few = ", ".join(f"{name} {count}" for name, count in cases if count < FEW_CASES)
     return (
-        f"{at}{evaluation.rows:,} decisions {did} {amount}.{lost and f' Left out: {lost}.'}"
+        f"{at}{number_of(evaluation.rows, 'decision')} {did} {amount}.{lost and f' Left out: {lost}.'}"
         f"{few and f' Some outcomes have few cases ({few}): what is said to be beyond chance may not be.'}"
     )
 

@@ -43,6 +43,11 @@ def interval(value: Interval, *, digits: int | None = None, sign: bool = False) 
     return f"{mean} ({low} to {high})"
 
 
+def number_of(number: int, noun: str) -> str:
+    """``1 decision``, ``1,200 decisions``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 

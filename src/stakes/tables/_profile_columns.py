@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -69,11 +69,11 @@ class NumericProfile:
         unusual = outside | missing if self.counts[-1] == 0 else outside
         return ColumnView(unusual, np.where(missing, 0.0, score), np.bincount(bins, minlength=len(self.counts)))
 
-    def describe(self, series: "pd.Series[Any]") -> list[str]:
-        """Why each of some unusual values is unusual."""
-        usual = f"(in training {self.low:.6g} to {self.high:.6g})"
+    def describe(self, series: "pd.Series[Any]", text: Callable[[float], str] = "{:.6g}".format) -> list[str]:
+        """Why each of some unusual values is unusual; ``text`` writes a value."""
+        usual = f"(in training {text(self.low)} to {text(self.high)})"
         return [
-            _gap(self.name) if math.isnan(value) else f"{self.name} {value:.6g} {usual}" for value in numbers(series)
+            _gap(self.name) if math.isnan(value) else f"{self.name} {text(value)} {usual}" for value in numbers(series)
         ]
 
 

@@ -19,6 +19,7 @@ from stakes.tables.profile import View
 from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table, read_table
 
 SUFFIXES = {".csv", *PARQUET_SUFFIXES}
+WHY_ROWS = 32  # in a block, where each row is explained, which takes about half a second
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ class Decider:
     ) -> None:
         self.model, self.encoder, self.settle, self.profile = model, encoder, settle, model.profile
         self.on_unusual, self.refer, self.why = on_unusual, self._referred(on_unusual, refer), why
+        if why > len(encoder.names):
+            raise StakesError(f"--why: expected at most {len(encoder.names)}, the columns of the model, but got {why}")
         self._explainer = Explainer(model) if why else None
         self._random = RandomBlend.of(model.predictor)
 
@@ -144,7 +146,7 @@ class Decider:
         view = None if self.profile is None else self.profile.view(frame)
         unusual = np.full(len(frame), "", dtype=object)
         if self.profile is not None and view is not None:
-            unusual = self.profile.describe(frame, view)
+            unusual = self.profile.describe(frame, view, self.encoder.formats.dates)
         if self.on_unusual == "stop":
             _refuse_unusual(frame.index, unusual)
         return _LookedAt(frame, x, view, unusual, (unusual != "") & (self.on_unusual == "refer"))
@@ -262,12 +264,18 @@ def _write_piece(
 def _round(numbers: NDArray[np.float64], utility: TableUtility, amounts: int) -> None:
     """Costs may be in millions, or in millionths, also side by side."""
     largest = np.abs(utility.stated(utility.values)).max((-2, -1))
-    sizes = np.broadcast_to(np.where(largest > 0, largest, 1.0), len(numbers))
-    places = np.maximum(0, DIGITS - np.floor(np.log10(sizes)).astype(int))  # (N,)
-    for digits in np.unique(places):
-        numbers[places == digits, :amounts] = numbers[places == digits, :amounts].round(digits)
-    numbers[:, amounts:] = numbers[:, amounts:].round(DIGITS)
-    numbers += 0.0  # no -0
+    numbers[:, :amounts] = significant(numbers[:, :amounts], np.broadcast_to(largest, len(numbers)))
+    numbers[:, amounts:] = numbers[:, amounts:].round(DIGITS) + 0.0
+
+
+def significant(numbers: NDArray[np.float64], sizes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """(N, K) rounded, each row to the digits that suit its size: that of its largest number, if none is given."""
+    sizes = np.abs(numbers).max(1, initial=0) if sizes is None else sizes
+    decimals = np.maximum(0, DIGITS - np.floor(np.log10(np.where(sizes > 0, sizes, 1.0))).astype(int))  # (N,)
+    rounded = np.empty_like(numbers)
+    for digits in np.unique(decimals):
+        rounded[decimals == digits] = numbers[decimals == digits].round(digits)
+    return rounded + 0.0  # no -0
 
 
 def as_texts(values: NDArray[np.object_]) -> Any:

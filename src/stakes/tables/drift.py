@@ -46,7 +46,8 @@ class Drift:
         by_column = sorted((column for column in self.columns if column.unusual), key=lambda column: -column.unusual)
         most = ", ".join(f"{column.name} in {column.unusual:,}" for column in by_column[:3])
         rows = (
-            f"{self.unusual:,} of {self.rows:,} rows are unlike the training rows{most and f' ({most})'}"
+            f"{self.unusual:,} of {self.rows:,} rows {'is' if self.unusual == 1 else 'are'} unlike the training rows"
+            f"{most and f' ({most})'}"
             if self.unusual
             else f"No row of {self.rows:,} is unlike the training rows"
         )

@@ -1,5 +1,6 @@
 """``stakes evaluate``: once outcomes are known, what decisions came to, against what was claimed and tested before."""
 
+import hashlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from stakes.utility.table import Counts
 
 FEW_ROWS = 30  # fewer cannot tell whether a model has become worse
 MANY_UNUSUAL = 0.05  # of the rows
+FEW_UNUSUAL = 4  # rows, which are not many whatever their share
 DOUBT = 0.05  # of all outcomes together: the chance that a frequency is told to be off though none is
 
 Due = Literal["yes", "watch", "no", "unknown"]
@@ -93,7 +95,7 @@ class Evaluation:
             "constant": self.against_constant.high < 0 and not self.few,
             "outcomes": any(each.off for each in self.outcomes),
             "shifted": drift is not None and bool(drift.drifted),
-            "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
+            "unusual": drift is not None and drift.unusual > max(FEW_UNUSUAL, MANY_UNUSUAL * drift.rows),
         }
         return [reason for reason, holds in checks.items() if holds]
 
@@ -169,6 +171,7 @@ def evaluate_run(
     run, decider = Run.load(path), Decider(path, costs=costs)
     target = run.settings["target"] if target is None else target
     frame, left_out = read_outcomes(labelled, target, decisions, id_column)
+    warn_of_training_rows(run, labelled)
     if decisions is not None and id_column is not None:
         frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_column, decider.utility)
         left_out |= unmatched
@@ -193,6 +196,17 @@ def evaluate_run(
     realised = utility.cost_of(utility.realised(taken.choice, known))
     promised = promise(realised, utility, worst=worst, times=dependence["times"], withheld=belong_together(run, frame))
     return _evaluation(run, utility, known, taken, before, dependence, drift=drift, promise=promised, **names)
+
+
+def warn_of_training_rows(run: FinishedRun, labelled: Path) -> None:
+    """Say so where the rows are those that the run was made with: the model knows them."""
+    if hashlib.sha256(labelled.read_bytes()).hexdigest() == run.settings.get("data_sha256"):
+        warnings.warn(
+            f"{labelled} is the file of the run: the model was trained on most of these rows, and seems better than it "
+            "is; its report has results on rows that it was tested on",
+            StakesWarning,
+            stacklevel=3,
+        )
 
 
 def row_dependence(run: FinishedRun, frame: pd.DataFrame) -> dict[str, Any]:

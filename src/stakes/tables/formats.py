@@ -67,6 +67,11 @@ class Formats:
         refusals.refuse()
         return frame.assign(**columns) if columns else frame
 
+    @property
+    def dates(self) -> set[str]:
+        """The columns that are read as days since 1970."""
+        return {name for name, each in self.columns.items() if isinstance(each, DateFormat)}
+
     @cached_property
     def sources(self) -> dict[str, str]:
         """The raw column of each part of a date."""

@@ -1,5 +1,6 @@
 """A table with its labels, costs and features: a file read, its columns understood, and what is wrong with any said."""
 
+import difflib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,7 +97,7 @@ def warn_of_suspects(task: TableTask, table: LabelledTable) -> None:
     """Say which columns should probably not be used."""
     dates = [name for name, kind in table.formats.columns.items() if isinstance(kind, DateFormat)]
     id_warnings = identifiers(table.features, skip={*dates, *table.formats.sources})
-    subjects = {} if task.group else repeated_subjects(table.features, task.kind.strata(table.labels))
+    subjects = {} if task.group else repeated_subjects(table.features, task.kind.strata(table.labels), task.time)
     for message in [
         *id_warnings.values(),
         *subjects.values(),
@@ -110,5 +111,9 @@ def present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> Sequence[s
     """The names, all of which must be columns."""
     absent = [name for name in names if name not in frame.columns]
     if absent:
-        raise StakesError(f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}")
+        close = difflib.get_close_matches(absent[0], list(frame.columns), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise StakesError(
+            f"{path}: expected the columns {listing(absent)}, but the file has {listing(frame.columns)}{hint}"
+        )
     return names

@@ -4,8 +4,8 @@ Of each column: the range, the levels, whether there were gaps. Of a row as a wh
 middle of the training rows, correlations taken into account. All of it is JSON, saved with the model.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,11 @@ class TableProfile:
     def fit(cls, encoder: TableEncoder, frame: pd.DataFrame, seed: int = 0) -> "TableProfile":
         """Describe training rows: the columns that ``encoder`` takes."""
         columns = tuple(fit_column(column, frame[column.name]) for column in encoder.columns)
+        parts = encoder.formats.sources  # months and weekdays: later rows have others, as is to be expected
+        columns = tuple(
+            replace(column, new=1.0) if isinstance(column, CategoricalProfile) and column.name in parts else column
+            for column in columns
+        )
         z = np.stack([column.view(frame[column.name]).score for column in columns], axis=1)  # (N, K)
         halves = z[::2], z[1::2]
         crossed = zip(halves, halves[::-1], strict=True)
@@ -98,12 +103,12 @@ class TableProfile:
         scores = _distances(np.stack([column.score for column in columns], axis=1), self.precision)
         return View(columns, scores, scores > (1 + TOLERANCE) * self.quantiles[-1])
 
-    def describe(self, frame: pd.DataFrame, view: View) -> npt.NDArray[np.object_]:
-        """(N,) what is unusual about each row, in words; empty where nothing is."""
+    def describe(self, frame: pd.DataFrame, view: View, dates: Collection[str] = ()) -> npt.NDArray[np.object_]:
+        """(N,) what is unusual about each row, in words; empty where nothing is. ``dates`` are columns of days."""
         reasons: dict[int, list[str]] = {row: [] for row in np.flatnonzero(view.unusual).tolist()}
         for profile, column in zip(self.columns, view.columns, strict=True):
             rows = np.flatnonzero(column.unusual).tolist()
-            for row, reason in zip(rows, profile.describe(frame[profile.name].iloc[rows]), strict=True):
+            for row, reason in zip(rows, _reasons(profile, frame.iloc[rows], dates), strict=True):
                 reasons[row].append(reason)
         usual = f"{100 * QUANTILES[-1]:g} % of the training rows have at most {self.quantiles[-1]:.2g}"
         for row in np.flatnonzero(view.beyond).tolist():
@@ -153,6 +158,12 @@ class TableProfile:
         for column in self.columns:
             if not all(isinstance(value, kinds[type(column)]) for value in self.background.get(column.name, ())):
                 raise damaged(f"training rows with other values in column {column.name!r}")
+
+
+def _reasons(profile: ColumnProfile, frame: pd.DataFrame, dates: Collection[str]) -> list[str]:
+    if isinstance(profile, NumericProfile) and profile.name in dates:
+        return profile.describe(frame[profile.name], lambda days: f"{pd.Timestamp(days, unit='D'):%Y-%m-%d}")
+    return profile.describe(frame[profile.name])
 
 
 def _precision(z: FloatArray) -> FloatArray | None:

@@ -91,8 +91,11 @@ def many_texts(clean: pd.DataFrame, *, categorical: Collection[str] = (), skip: 
     return messages
 
 
-def repeated_subjects(clean: pd.DataFrame, labels: IntArray) -> dict[str, str]:
-    """A warning for each column that seems to name what several rows belong to: a patient with several visits, say."""
+def repeated_subjects(clean: pd.DataFrame, labels: IntArray, time: str | None = None) -> dict[str, str]:
+    """A warning for each column that seems to name what several rows belong to: a patient with several visits, say.
+
+    With ``time``, the column of --time, rows are not kept together by --group.
+    """
     messages = {}
     for name in clean.columns:
         if _has_fractions(clean[name]):
@@ -108,8 +111,13 @@ def repeated_subjects(clean: pd.DataFrame, labels: IntArray) -> dict[str, str]:
             messages[name] = (
                 f"column {name!r} seems to name what several rows belong to ({len(counts):,} values in "
                 f"{present.sum():,} rows; two rows with one value have the same outcome in {alike:.0%}, any two in "
-                f"{by_chance:.0%}): with its rows on both sides of a split, models look better than they are. Keep "
-                f"them together with --group {name}"
+                f"{by_chance:.0%}): with its rows on both sides of a split, models look better than they are. "
+                + (
+                    f"Keep them together with --group {name}"
+                    if time is None
+                    else f"With --time, later rows of one value are tested on by models that know earlier ones: if new "
+                    f"ones will come, use --group {name} in place of --time"
+                )
             )
     return messages
 

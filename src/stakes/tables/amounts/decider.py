@@ -14,7 +14,7 @@ from stakes.errors import StakesError
 from stakes.outcomes import Outcomes
 from stakes.saved_model import SavedModel
 from stakes.tables.amounts.other_costs import made_for_others, read_other_costs, warn_beyond_levels
-from stakes.tables.decider import DIGITS, PIECE_ROWS, Decider, OnUnusual, as_texts, model_folder
+from stakes.tables.decider import PIECE_ROWS, Decider, OnUnusual, as_texts, model_folder, significant
 from stakes.tables.profile import View
 from stakes.tables.values import utility_of_rows
 from stakes.tables.why import Measure, top_columns
@@ -109,10 +109,8 @@ class AmountDecider(Decider):
 
     def _as_frame(self, index: "pd.Index[Any]", numbers: Any, unusual: Any, why: Any) -> pd.DataFrame:
         actions = self.utility.decisions
-        rounded = numbers.copy()
-        for column in range(int(bool(actions)), numbers.shape[1]):
-            largest = np.abs(numbers[:, column]).max(initial=0) or 1.0
-            rounded[:, column] = numbers[:, column].round(max(0, DIGITS - int(np.floor(np.log10(largest))))) + 0.0
+        rounded, first = numbers.copy(), int(bool(actions))
+        rounded[:, first:] = significant(numbers[:, first:])
         decision = np.array(actions, dtype=object)[numbers[:, 0].astype(int)] if actions else rounded[:, 0]
         values = [decision, *rounded[:, 1:].T, *map(as_texts, (unusual, *why.T))]
         return pd.DataFrame(dict(zip(self.columns, values, strict=True)), index=index)

@@ -24,6 +24,7 @@ from stakes.tables.amounts.run import AmountRun
 from stakes.tables.drift import Drift
 from stakes.tables.evaluate import (
     FEW_ROWS,
+    FEW_UNUSUAL,
     MANY_UNUSUAL,
     Due,
     Reason,
@@ -32,6 +33,7 @@ from stakes.tables.evaluate import (
     read_outcomes,
     row_dependence,
     row_times,
+    warn_of_training_rows,
 )
 from stakes.tables.formats import written_numbers
 from stakes.tables.joined import match_decisions
@@ -119,7 +121,7 @@ class AmountEvaluation:
             "claim": enough and claim is not None and claim.low > 0,
             "constant": enough and self.saving.high < 0,
             "shifted": drift is not None and bool(drift.drifted),
-            "unusual": drift is not None and drift.unusual > MANY_UNUSUAL * drift.rows,
+            "unusual": drift is not None and drift.unusual > max(FEW_UNUSUAL, MANY_UNUSUAL * drift.rows),
         }
         return [reason for reason, holds in checks.items() if holds]
 
@@ -171,6 +173,7 @@ def evaluate_amounts(
     run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
     frame, left_out = read_outcomes(labelled, target, decisions, id_column)
+    warn_of_training_rows(run, labelled)
     table: pd.DataFrame | None = None
     if decisions is not None and id_column is not None:
         frame, table, unmatched = match_decisions(frame, labelled, decisions, id_column)
