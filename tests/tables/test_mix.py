@@ -102,7 +102,7 @@ def test_models_that_say_the_same_have_the_same_weight() -> None:
     )["blend"]
     assert blend.details["weights"] == pytest.approx({"logistic": 1 / 3, "forest": 1 / 3, "boosting": 1 / 3})
     assert blend.weights == blend.details["weights"]
-    # CommandResult with 0.75 and always right: less heat than 1.
+    # Said with 0.75 and always right: less heat than 1.
     assert blend.temperature == blend.details["temperature"] < 1
 
 
