@@ -19,7 +19,7 @@ def drivers(run: FinishedRun) -> dict[str, Any] | None:
     clear = [name for name in ordered if loss[name].low > 0]
     scale = min(0.0, *(each.low for each in loss.values())), max(each.high for each in loss.values())
     if not clear:
-        sentence = "No column alone makes a difference beyond chance: others tell the same."
+        sentence = "No column alone makes a difference beyond chance: others tell the same, or these rows are too few."
     else:
         first = loss[clear[0]]
         more = amounts.mean(first)

@@ -10,6 +10,7 @@ from stakes.evaluation.comparison import select
 from stakes.evaluation.few_cases import FEW_CASES, few_that_could_turn
 from stakes.evaluation.metrics import Interval, bootstrap, paired_difference
 from stakes.report.amounts import Amounts
+from stakes.report.words import verdict
 from stakes.tables.run import FinishedRun, Run
 
 MOST_GROUPS = 12
@@ -49,8 +50,8 @@ def by_group(
         level = amounts.level(bootstrap(ours[:, members], seed=seed, **together))
         gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed, **together))
         few = int(members.sum()) < FEW_CASES
-        worse = gain.high < 0 and not (few or untold(members))
-        counts = {"rows": int(members.sum()), "few": few, "worse": worse}
+        doubtful = verdict(gain) in ("more", "less") and (few or untold(members))
+        counts = {"rows": int(members.sum()), "few": few, "doubtful": doubtful, "worse": gain.high < 0 and not doubtful}
         rows.append({"name": name, **counts, "level": level, "gain": gain})
     scale = min(row["level"].low for row in rows), max(row["level"].high for row in rows)
     return {"column": run.settings["by"], "rows": rows, "scale": scale, "said": _said(rows, amounts)}
