@@ -146,10 +146,12 @@ def _check_files(decider: Decider, data: Path, out: Path, keep: Sequence[str]) -
     if out.exists() and not out.is_file():
         raise StakesError(f"{out}: expected the name of a file to write, but it is something else")
     if out.exists() and out.samefile(data):
-        raise StakesError(f"{out}: expected another file than the input to write to")
+        raise StakesError(f"{out}: expected another file than the input to write to; choose another --out")
     clash = [name for name in keep if name in decider.columns]
     if clash:
-        raise StakesError(f"cannot keep the columns {listing(clash)}: decisions are written under these names")
+        raise StakesError(
+            f"cannot keep the columns {listing(clash)}: decisions are written under these names; rename them, or leave them out of --keep"
+        )
 
 
 def _one_dtype(data: Path, blocks: Iterator[pd.DataFrame], keep: Sequence[str]) -> Iterator[pd.DataFrame]:

@@ -177,7 +177,9 @@ def evaluate_run(
         left_out |= unmatched
     try:
         if not len(frame):
-            raise StakesError(f"expected outcomes in column {target!r}, but there are none")
+            raise StakesError(
+                f"expected outcomes in column {target!r}, but there are none; fill them in, or name another column with --target"
+            )
         renames = run.settings["renames"] if renames is None else renames
         labels = encode_labels(frame[target], decider.utility.outcomes, renames=renames, name=target)
         frame = decider.encoder.formats.clean(frame)

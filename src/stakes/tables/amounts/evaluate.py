@@ -180,7 +180,9 @@ def evaluate_amounts(
         left_out |= unmatched
     try:
         if not len(frame):
-            raise StakesError(f"expected outcomes in column {target!r}, but there are none")
+            raise StakesError(
+                f"expected outcomes in column {target!r}, but there are none; fill them in, or name another column with --target"
+            )
         outcomes = torch.tensor(written_numbers(frame[target]))
         if not bool(outcomes.isfinite().all()):
             row = row_number(frame.index, int((~outcomes.isfinite()).long().argmax()))

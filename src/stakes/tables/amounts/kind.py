@@ -52,7 +52,7 @@ class Amounts(Kind):
         if task.costs is not None and bounds:
             raise StakesError(
                 f"--{bounds[0].replace('_', '-')} is for decisions that are numbers, but those of {task.costs} are "
-                "actions"
+                "actions; leave it out"
             )
         if task.renames:
             raise StakesError("--labels names classes, but the outcome is a number, with --under and --over")
