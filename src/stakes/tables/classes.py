@@ -131,7 +131,7 @@ class Classes(Kind):
 def _of_classes(utility: Utility) -> TableUtility | FormulaUtility:
     if not isinstance(utility, TableUtility | FormulaUtility):
         raise StakesError(
-            "expected costs of named outcomes, but got costs of outcomes that are numbers: for a target that is a number, "
-            "use --under and --over, or a file of cost curves"
+            "expected costs of named outcomes, but got costs of outcomes that are numbers: for a target that is a "
+            "number, use --under and --over, or a file of cost curves"
         )
     return utility

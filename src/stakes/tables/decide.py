@@ -150,7 +150,8 @@ def _check_files(decider: Decider, data: Path, out: Path, keep: Sequence[str]) -
     clash = [name for name in keep if name in decider.columns]
     if clash:
         raise StakesError(
-            f"cannot keep the columns {listing(clash)}: decisions are written under these names; rename them, or leave them out of --keep"
+            f"cannot keep the columns {listing(clash)}: decisions are written under these names; rename them, or "
+            "leave them out of --keep"
         )
 
 

@@ -178,7 +178,7 @@ def evaluate_run(
     try:
         if not len(frame):
             raise StakesError(
-                f"expected outcomes in column {target!r}, but there are none; fill them in, or name another column with --target"
+                f"expected outcomes in column {target!r}, but there are none; fill them in, or use --target"
             )
         renames = run.settings["renames"] if renames is None else renames
         labels = encode_labels(frame[target], decider.utility.outcomes, renames=renames, name=target)

@@ -181,7 +181,7 @@ def evaluate_amounts(
     try:
         if not len(frame):
             raise StakesError(
-                f"expected outcomes in column {target!r}, but there are none; fill them in, or name another column with --target"
+                f"expected outcomes in column {target!r}, but there are none; fill them in, or use --target"
             )
         outcomes = torch.tensor(written_numbers(frame[target]))
         if not bool(outcomes.isfinite().all()):
