@@ -13,7 +13,7 @@ from stakes.mixtures import LEVELS, Quantiles
 from stakes.predictors import PastQuantiles
 from stakes.tables.amounts.mix import AmountMix, AmountSolution, HeldAmounts, mix
 from stakes.tables.amounts.models import AMOUNTS, CalibratedAmounts, _limited, shares_of
-from stakes.tables.problem import Problem, Recipe, said
+from stakes.tables.problem import Problem, Recipe, predict_rows
 from stakes.tables.split import folds
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
@@ -88,7 +88,7 @@ def test_a_mix_as_a_predictor_says_the_same() -> None:
     parts = {name: [PastQuantiles(value), PastQuantiles(value + 2)] for name, value in values.items()}
     mixed = AmountMix({"linear": 0.3, "forest": 0.7})
     trained = {name: (value + 1).expand(3, -1) for name, value in values.items()}  # the mean of the parts
-    assert said(mixed.predictor(parts), torch.zeros(3, 2)) == pytest.approx(mixed.quantiles(trained), abs=1e-5)
+    assert predict_rows(mixed.predictor(parts), torch.zeros(3, 2)) == pytest.approx(mixed.quantiles(trained), abs=1e-5)
 
 
 def problem(utility: Utility = UTILITY, rows: int = 120) -> Problem:

@@ -148,7 +148,7 @@ def test_lags_on_the_command_line(stakes: Callable[..., Any], walk: Path, tmp_pa
     outcome.to_csv(tmp_path / "outcome.csv", index=False)
     said = stakes("evaluate", tmp_path / "lags", tmp_path / "outcome.csv")
     assert said.code == 0, said.err
-    assert said.out.startswith("1 decisions cost ")
+    assert said.out.startswith("1 decision cost ")
 
 
 def test_a_gap_is_one_line(refused: Callable[..., str], walk: Path, tmp_path: Path) -> None:

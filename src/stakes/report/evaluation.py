@@ -61,7 +61,7 @@ def told_of_retraining(due: Due, because: Sequence[Reason], rows: int, dearer: s
         "yes": f"Retraining is due: {reasons}, beyond chance.",
         "watch": f"Retraining may be due soon: {reasons}; the decisions are not worse for it so far.",
         "no": "Retraining is not due: nothing is worse beyond chance.",
-        "unknown": f"{rows} rows cannot tell whether retraining is due: wait for at least {FEW_ROWS}.",
+        "unknown": f"{number_of(rows, 'row')} cannot tell whether retraining is due: wait for at least {FEW_ROWS}.",
     }[due]
 
 
