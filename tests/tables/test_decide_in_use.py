@@ -18,6 +18,7 @@ from stakes import Decider, MCDropout, SavedModel, StakesError, Utility
 from stakes.networks import MLP
 from stakes.predictors import Logistic, SampledPosterior
 from stakes.tables.decide import decide_table
+from stakes.tables.decider import significant
 from stakes.tables.encode import TableEncoder
 from stakes.tables.profile import TableProfile
 from stakes.tables.read import read_table
@@ -261,7 +262,8 @@ def test_a_profile_of_other_columns_is_refused() -> None:
 def test_other_costs_decide_with_the_same_probabilities(model: Path, data: Path, tmp_path: Path) -> None:
     """The same outcomes in another order, and other decisions."""
     costs = write_csv(tmp_path / "other.csv", ["cost [€]", "well", "ill"], [["scan", 5, 5], ["operate", 900, 0]])
-    decide_table(Decider(model, costs=costs), data, tmp_path / "out.csv")
+    decided = decide_table(Decider(model, costs=costs), data, tmp_path / "out.csv")
+    assert decided.sentences()[-1] == "The costs are in €, those that the model was made for in £."
     decide_table(model, data, tmp_path / "own.csv")
     rows, own = pd.read_csv(tmp_path / "out.csv"), pd.read_csv(tmp_path / "own.csv")
     pd.testing.assert_frame_equal(rows[["p_ill", "p_well"]], own[["p_ill", "p_well"]])
@@ -289,3 +291,10 @@ def test_costs_of_other_outcomes_are_refused(
     costs = write_csv(tmp_path / "other.csv", ["cost", "well", "sick"], [["scan", 5, 4], ["operate", 900, 0]])
     message = refused("decide", model, data, "--out", tmp_path / "out.csv", "--costs", costs)
     assert "other.csv: expected costs for the outcomes 'ill', 'well', but got them for 'well', 'sick'" in message
+
+
+def test_numbers_are_rounded_by_their_own_row() -> None:
+    row = np.array([[34.470491234, 0.5, 1e-7]])
+    alone, beside = significant(row), significant(np.vstack([row, [1e9, 2.0, 3.0]]))
+    np.testing.assert_array_equal(alone[0], beside[0])
+    np.testing.assert_array_equal(alone[0], [34.47049, 0.5, 0.0])

@@ -1,6 +1,7 @@
 """Rows unlike the training rows are noticed: single values, gaps, categories, and the row as a whole."""
 
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from stakes import StakesError
+from stakes.errors import StakesWarning
 from stakes.tables.drift import DriftCount, stability_index
 from stakes.tables.encode import TableEncoder
 from stakes.tables.profile import BACKGROUND_ROWS, MOST_CORRELATED, TableProfile
@@ -203,3 +205,15 @@ def drift_of(profile: TableProfile, frame: pd.DataFrame) -> Any:
     count = DriftCount(profile)
     count.add(profile.view(frame))
     return count.result()
+
+
+def test_months_to_come_are_usual_and_days_are_told_as_dates() -> None:
+    days = pd.DataFrame({"day": pd.date_range("2026-01-01", periods=120).astype(str), "x": np.arange(120.0) % 7})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StakesWarning)  # it says that dates were read
+        encoder = TableEncoder.fit(days)
+    profile = TableProfile.fit(encoder, encoder.formats.clean(days))
+    later = encoder.formats.clean(pd.DataFrame({"day": ["2026-05-06", "2026-11-05"], "x": [1.0, 2.0]}))
+    texts = profile.describe(later, profile.view(later), encoder.formats.dates)
+    assert texts[0] == ""  # a month that was not seen, a day within the tolerance
+    assert texts[1].startswith("day 2026-11-05 (in training 2026-01-01 to 2026-04-30)")

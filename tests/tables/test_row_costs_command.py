@@ -179,3 +179,12 @@ def test_what_cannot_be_used_is_refused_with_row_and_column(
     assert "decision 'lend' under outcome 'lost'" in refused("fit", loans, "--costs", bad, *options)
     bad.write_text("cost,repaid,lost\nlend,0,=outcome\nrefuse,1,0\n")
     assert "not known when a decision is taken" in refused("fit", loans, "--costs", bad, *options)
+
+
+@pytest.mark.filterwarnings("ignore:read as numbers")
+def test_costs_check_reads_numbers_as_people_write_them(stakes: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text('amount,y\n"€3,018.59",a\n"€1,200.00",b\n')
+    (tmp_path / "c.csv").write_text("cost [€],a,b\nlend,0,=amount\nrefuse,10,0\n")
+    said = stakes("costs", "check", tmp_path / "c.csv", "--data", tmp_path / "d.csv")
+    assert said.code == 0, said.err
+    assert "amount 3018.59" in said.out

@@ -127,13 +127,17 @@ class CategoricalProfile:
         numbers_of = np.array([index.get(text, unseen) for text in [*texts, None]], dtype=np.intp)[codes]  # (N,)
         total, missing = sum(self.counts), self.counts[-1]
         shares = (np.array([*self.level_counts, 0, missing], dtype=np.float64) + 0.5) / (total + 1)
-        score = np.clip((-np.log(shares) - self.center) / self.scale, -LARGEST_SCORE, LARGEST_SCORE)[numbers_of]
+        scores = np.clip((-np.log(shares) - self.center) / self.scale, -LARGEST_SCORE, LARGEST_SCORE)
+        if self.new > OFTEN_NEW:  # a new level is what is to be expected
+            scores[unseen] = 0.0
         odd = np.zeros(len(self.levels) + 2, dtype=bool)
         odd[unseen], odd[gap] = self.new <= OFTEN_NEW, missing == 0
         others = len(self.counts) - 2
         bins = np.minimum(np.arange(len(self.levels) + 2), others)
         bins[gap] = others + 1
-        return ColumnView(odd[numbers_of], score, np.bincount(bins[numbers_of], minlength=len(self.counts)))
+        return ColumnView(
+            odd[numbers_of], scores[numbers_of], np.bincount(bins[numbers_of], minlength=len(self.counts))
+        )
 
     def describe(self, series: "pd.Series[Any]") -> list[str]:
         """Why each of some unusual values is unusual."""

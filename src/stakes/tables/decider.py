@@ -73,6 +73,9 @@ class Decider:
         self._prepare(model, model.encoder, settle, on_unusual, refer, why)
         if why and len(self.utility.decisions) < 2:
             raise StakesError("--why tells why one decision was better than another, but there is only one")
+        units = self.utility.unit, model.utility.unit
+        if all(units) and units[0] != units[1]:
+            self.remarks = (f"The costs are in {units[0]}, those that the model was made for in {units[1]}.",)
 
     def __new__(cls, *arguments: Any, **options: Any) -> "Decider":
         """As of `pathlib.Path`, there are kinds of it: what the saved model decides about says which."""
