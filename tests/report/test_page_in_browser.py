@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finished_runs import NUMBERS_START, UTILITY, finished_run, python_says, random_probs, three_models, write_report
+from finished_runs import (
+    NUMBERS_START,
+    UTILITY,
+    finished_run,
+    python_says,
+    random_probs,
+    seconds_of_edits,
+    three_models,
+    write_report,
+)
 
 from stakes import Utility
 
@@ -296,22 +305,9 @@ def test_an_edit_of_ten_thousand_rows_is_drawn_within_a_tenth_of_a_second(
     finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, utility)
     page = opened(write_report(tmp_path))
     before = page.inner_text("#total")
-    times = [
-        page.evaluate(
-            """value => new Promise(done => {
-                const input = document.querySelector("#costs tbody input:not([value='0'])");
-                const start = performance.now();
-                input.value = value;
-                input.dispatchEvent(new Event("input"));
-                document.body.getBoundingClientRect();  // layout is a part of it
-                done(performance.now() - start);
-            })""",
-            str(value),
-        )
-        for value in (1, 200, 5, 90, 400)
-    ]
+    times = seconds_of_edits(page, "#costs tbody input:not([value='0'])")
     assert page.inner_text("#total") != before
-    assert min(times) < 100, times  # the least: other work on the machine is not the page's
+    assert min(times) < 0.1, times
 
 
 def test_a_file_of_an_experiment_opens_as_well(opened: Callable[..., Any], tmp_path: Path) -> None:

@@ -38,10 +38,18 @@ const Dom = (() => {
   const share = (part, of) => `${of ? ((100 * part) / of).toFixed(1) : "0.0"} %`;
   const are = (count) => (count === 1 ? "is" : "are");
 
+  // Asking for a width after a change lays the whole page out: it is asked for once, until the window's changes.
+  let widths = new WeakMap();
+  window.addEventListener("resize", () => (widths = new WeakMap()));
+  function widthOf(box) {
+    if (!widths.get(box)) widths.set(box, box.clientWidth); // 0 while it is hidden
+    return Math.max(260, widths.get(box));
+  }
+
   // A line over the columns of pixels, with its axes and a mark at one place, and `other`, a dashed one, if there is
   // one. Both are asked for their values at each column.
   function chart(box, { from, to, value, other, most, mark, xLabel, yLabel, description, sign = 1 }) {
-    const width = Math.max(260, box.clientWidth);
+    const width = widthOf(box);
     const [height, right, above, below] = [174, 14, 26, 24];
     const sampled = (count) => Array.from({ length: count + 1 }, (_, place) => from + (place / count) * (to - from));
     const rough = sampled(width).flatMap((at) => (other ? [value(at), other(at)] : [value(at)]));

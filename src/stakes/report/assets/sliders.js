@@ -26,8 +26,9 @@ const Sliders = (() => {
       cell = { d, c };
       for (const option of choose.options) {
         const [row, column] = option.value.split(",").map(Number);
-        option.textContent =
+        const text =
           `${state.decisions[row]}, when it is ${state.outcomes[column]} (${state.amount(state.costs[row][column])})`;
+        if (option.textContent !== text) option.textContent = text; // the browser measures all that are set
       }
       turns = turningPoints();
       slider.value = STEPS;
