@@ -13,7 +13,7 @@ from torch import nn
 from stakes import Ensemble, Gaussian, StakesError
 from stakes.mixtures import GaussianMixture
 from stakes.paper.amounts import orders
-from stakes.paper.amounts.accuracy import SCALES, best_scale, scores
+from stakes.paper.amounts.accuracy import SCALES, Setting, best_scale, scores
 from stakes.paper.amounts.costs import COSTS, DirectCost, predicted_spread, score_choices
 from stakes.paper.amounts.data import (
     DAYS,
@@ -225,7 +225,7 @@ def test_scores_and_the_best_scale_are_those_of_scipy() -> None:
     assert found["rmse"] == pytest.approx(unit * np.sqrt(((location.mean(1) - labels) ** 2).mean()), abs=1e-5)
     densities = (stats.norm.logpdf(labels[:, None], location, s) for s in SCALES)
     by_hand = [(logsumexp(density, axis=1) - np.log(7)).mean() for density in densities]
-    chosen = best_scale(mixture, problem, rate=0.1)
+    chosen = best_scale(mixture, problem, Setting(rate=0.1))
     assert chosen.scale == pytest.approx(unit * SCALES[int(np.argmax(by_hand))])
     assert chosen.log_likelihood == pytest.approx(max(by_hand))
 

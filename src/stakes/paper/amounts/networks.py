@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,9 +30,6 @@ class Schedule:
     learning_rate: float
     steps: int = 0
     epochs: int = 0
-
-    def slowed(self, by: float) -> "Schedule":
-        return replace(self, learning_rate=self.learning_rate / by)
 
     def training(self, rows: int) -> Training:
         common: dict[str, Any] = {
