@@ -21,6 +21,7 @@ LAYERS = (
     ("report",),
     ("paper",),
     ("cli",),
+    ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 SOURCE = Path(stakes.__file__).parent

@@ -12,7 +12,7 @@ import pytest
 
 from stakes.cli.main import main
 
-STAKES = [sys.executable, "-c", "from stakes.cli.main import main; main()"]
+STAKES = [sys.executable, "-m", "stakes"]
 COMMANDS = ((), ("fit",), ("decide",), ("demo",), ("costs",), ("costs", "new"), ("costs", "check"))
 
 

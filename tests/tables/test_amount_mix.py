@@ -11,8 +11,9 @@ from stakes import Newsvendor, Utility
 from stakes.features import Features
 from stakes.mixtures import LEVELS, Quantiles
 from stakes.predictors import PastQuantiles
-from stakes.tables.amounts.mix import AmountMix, AmountSolution, HeldAmounts, mix
+from stakes.tables.amounts.mix import AmountMix, HeldOutAmounts
 from stakes.tables.amounts.models import AMOUNTS, CalibratedAmounts, _limited, shares_of
+from stakes.tables.mix import Solution
 from stakes.tables.problem import Problem, Recipe, predict_rows
 from stakes.tables.split import folds
 from stakes.training.config import Training
@@ -26,31 +27,31 @@ RECIPE = Recipe(
 )
 
 
-def held_out(rows: int, **shifts: float) -> HeldAmounts:
+def held_out(rows: int, **shifts: float) -> HeldOutAmounts:
     """Amounts around means that a model knows but for a shift; others say nothing of the row."""
     generator = torch.Generator().manual_seed(0)
     means = 30 + 10 * torch.randn(rows, generator=generator, dtype=torch.double)
     labels = means + 3 * torch.randn(rows, generator=generator, dtype=torch.double)
     quantiles = {name: normal_quantiles(means + shift, 3.0).float() for name, shift in shifts.items()}
     quantiles["constant"] = torch.quantile(labels, LEVELS).expand(rows, -1).float()
-    return HeldAmounts(quantiles, labels, UTILITY)
+    return HeldOutAmounts(quantiles, labels, UTILITY)
 
 
 def test_a_blend_weighs_models_by_what_they_said_of_rows_held_out() -> None:
     held = held_out(400, linear=0.0, forest=20.0)
-    mixes = mix(("constant", "linear", "forest", "blend"), held)
+    mixes = held.mixes(("constant", "linear", "forest", "blend"))
     assert mixes["blend"].weights["linear"] > 0.9
     assert mixes["linear"].weights == {"linear": 1.0}
-    few = mix(("linear", "forest", "blend"), held_out(4, linear=0.0, forest=3.0))["blend"].weights
+    few = held_out(4, linear=0.0, forest=3.0).mixes(("linear", "forest", "blend"))["blend"].weights
     assert few["forest"] > 0.2  # few rows say little
-    opposite = mix(("linear", "forest", "blend"), held_out(400, linear=5.0, forest=-5.0))["blend"]
+    opposite = held_out(400, linear=5.0, forest=-5.0).mixes(("linear", "forest", "blend"))["blend"]
     assert opposite.weights["linear"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_without_rows_held_out_a_blend_has_equal_weights() -> None:
     held = held_out(10, linear=0.0, forest=0.0)
-    none = HeldAmounts({name: each[:0] for name, each in held.quantiles.items()}, held.labels[:0], UTILITY)
-    assert mix(("linear", "forest", "blend"), none)["blend"].weights == {"linear": 0.5, "forest": 0.5}
+    none = HeldOutAmounts({name: each[:0] for name, each in held.predictions.items()}, held.labels[:0], UTILITY)
+    assert none.mixes(("linear", "forest", "blend"))["blend"].weights == {"linear": 0.5, "forest": 0.5}
 
 
 def test_the_level_of_a_row_counts_as_much_as_all_levels() -> None:
@@ -64,16 +65,17 @@ def test_the_level_of_a_row_counts_as_much_as_all_levels() -> None:
 
 def test_calibration_is_as_weak_as_pays() -> None:
     names = {"standard": 0.0, "calibrated-0.1": 0.01, "calibrated-1": 6.0}
-    kept = mix(("calibrated",), held_out(300, **names))["calibrated"]
+    kept = held_out(300, **names).mixes(("calibrated",))["calibrated"]
     assert (kept.weights, kept.details) == ({"standard": 1.0}, {"strength": 0.0})
-    better = mix(("calibrated",), held_out(300, **dict(zip(names, (6.0, 3.0, 0.0), strict=True))))["calibrated"]
+    shifts = dict(zip(names, (6.0, 3.0, 0.0), strict=True))
+    better = held_out(300, **shifts).mixes(("calibrated",))["calibrated"]
     assert better.details == {"strength": 1.0}
 
 
 def test_the_constant_is_chosen_where_nothing_beats_it() -> None:
-    def solution(**shifts: float) -> AmountSolution:
+    def solution(**shifts: float) -> Solution:
         held = held_out(200, **shifts)
-        return AmountSolution(mix((*held.quantiles, *(["blend"] if len(shifts) > 1 else [])), held), {}, held)
+        return Solution(held, held.mixes((*held.predictions, *(["blend"] if len(shifts) > 1 else []))), {})
 
     assert solution(linear=0.0, forest=1.0).choose(0).model == "blend"
     assert solution(linear=60.0).choose(0).model == "constant"
@@ -88,7 +90,9 @@ def test_a_mix_as_a_predictor_says_the_same() -> None:
     parts = {name: [PastQuantiles(value), PastQuantiles(value + 2)] for name, value in values.items()}
     mixed = AmountMix({"linear": 0.3, "forest": 0.7})
     trained = {name: (value + 1).expand(3, -1) for name, value in values.items()}  # the mean of the parts
-    assert predict_rows(mixed.predictor(parts), torch.zeros(3, 2)) == pytest.approx(mixed.quantiles(trained), abs=1e-5)
+    assert predict_rows(mixed.predictor(parts), torch.zeros(3, 2)) == pytest.approx(
+        mixed.predictions(trained), abs=1e-5
+    )
 
 
 def problem(utility: Utility = UTILITY, rows: int = 120) -> Problem:

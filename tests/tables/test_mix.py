@@ -1,6 +1,6 @@
 """Strengths of calibration, blends, and the choice of a model, from the rows that folds held out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ from torch import Tensor
 
 from stakes import Utility
 from stakes.calibration import Calibrated
+from stakes.evaluation.comparison import Choice
 from stakes.features import Features
 from stakes.outcomes import Predictor
 from stakes.predictors import Blend, Constant
+from stakes.tables.class_mix import ClassMix, HeldOutClasses
 from stakes.tables.classes import Classes
-from stakes.tables.mix import HeldOut, Mix, choose, mix
+from stakes.tables.mix import Mix, Solution
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.split import folds
 from stakes.tables.train import train_mix
@@ -33,8 +35,8 @@ def said(chances: Sequence[float]) -> Tensor:
     return torch.stack([1 - ill, ill], 1)
 
 
-def held_out(probs: dict[str, Tensor], labels: Tensor, **rest: Any) -> HeldOut:
-    return HeldOut(probs, labels, UTILITY, **rest)
+def held_out(probs: dict[str, Tensor], labels: Tensor, **rest: Any) -> HeldOutClasses:
+    return HeldOutClasses(probs, labels, UTILITY, **rest)
 
 
 def random_labels(count: int) -> Tensor:
@@ -46,7 +48,8 @@ def random_labels(count: int) -> Tensor:
 
 def strength(standard: Tensor, weak: Tensor, strong: Tensor, labels: Tensor, **rest: Any) -> float:
     held = held_out({"standard": standard, "calibrated-0.1": weak, "calibrated-1": strong}, labels, **rest)
-    chosen = mix(["calibrated"], held)["calibrated"]
+    chosen = held.mixes(["calibrated"])["calibrated"]
+    assert isinstance(chosen, ClassMix)
     (name,) = chosen.weights
     assert chosen.weights == {name: 1.0}
     assert chosen.temperature == 1
@@ -96,10 +99,9 @@ def test_rows_count_by_their_weights() -> None:
 def test_models_that_say_the_same_have_the_same_weight() -> None:
     labels = random_labels(80)
     probs = said((0.5 * labels + 0.25).tolist())
-    blend = mix(
-        ["logistic", "forest", "boosting", "blend"],
-        held_out(dict.fromkeys(("logistic", "forest", "boosting"), probs), labels),
-    )["blend"]
+    held = held_out(dict.fromkeys(("logistic", "forest", "boosting"), probs), labels)
+    blend = held.mixes(["logistic", "forest", "boosting", "blend"])["blend"]
+    assert isinstance(blend, ClassMix)
     assert blend.details["weights"] == pytest.approx({"logistic": 1 / 3, "forest": 1 / 3, "boosting": 1 / 3})
     assert blend.weights == blend.details["weights"]
     # Said with 0.75 and always right: less heat than 1.
@@ -109,14 +111,14 @@ def test_models_that_say_the_same_have_the_same_weight() -> None:
 def test_a_model_that_says_nothing_has_no_weight_where_rows_are_many() -> None:
     labels = random_labels(3000)
     held = held_out({"logistic": said((0.9 * labels + 0.05).tolist()), "forest": said([0.5] * 3000)}, labels)
-    assert mix(["logistic", "forest", "blend"], held)["blend"].details["weights"] == pytest.approx({"logistic": 1})
+    assert held.mixes(["logistic", "forest", "blend"])["blend"].details["weights"] == pytest.approx({"logistic": 1})
 
 
 def test_a_blend_has_the_calibrated_network_at_its_strength() -> None:
     labels = random_labels(100)
     right, wrong = said((0.4 * labels + 0.1).tolist()), said((0.5 - 0.4 * labels).tolist())
     probs = {"logistic": right, "standard": wrong, "calibrated-0.1": wrong, "calibrated-1": right}
-    mixed = mix(["logistic", "calibrated", "blend"], held_out(probs, labels))
+    mixed = held_out(probs, labels).mixes(["logistic", "calibrated", "blend"])
     assert mixed["calibrated"].details == {"strength": 1.0}
     assert set(mixed["blend"].weights) == {"logistic", "calibrated-1"}
     assert set(mixed["blend"].details["weights"]) == {"logistic", "calibrated"}
@@ -124,7 +126,8 @@ def test_a_blend_has_the_calibrated_network_at_its_strength() -> None:
 
 def test_without_rows_held_out_weights_are_equal() -> None:
     empty = held_out(dict.fromkeys(("logistic", "forest"), torch.empty(0, 2)), torch.empty(0, dtype=torch.long))
-    blend = mix(["logistic", "forest", "blend"], empty)["blend"]
+    blend = empty.mixes(["logistic", "forest", "blend"])["blend"]
+    assert isinstance(blend, ClassMix)
     assert (blend.weights, blend.temperature) == ({"logistic": 0.5, "forest": 0.5}, 1.0)
 
 
@@ -136,15 +139,15 @@ def test_probs_are_those_of_the_predictor(temperature: float) -> None:
         name: [Constant(torch.from_numpy(generator.dirichlet(np.ones(3)))) for _ in range(count)]
         for name, count in (("logistic", 2), ("forest", 3))
     }
-    own = Mix({"logistic": 0.3, "forest": 0.7}, temperature)
+    own = ClassMix({"logistic": 0.3, "forest": 0.7}, temperature)
     x = torch.zeros(4, 2)
     trained = {name: torch.stack([part(x).mean_probs() for part in each]).mean(0) for name, each in parts.items()}
     predictor = own.predictor(parts)
     assert isinstance(predictor, Blend if temperature == 1 else Calibrated)
-    torch.testing.assert_close(predictor(x).mean_probs(), own.probs(trained), atol=1e-6, rtol=0)
+    torch.testing.assert_close(predictor(x).mean_probs(), own.predictions(trained), atol=1e-6, rtol=0)
     by_hand = np.array([[0.3 * np.mean([part.frequencies.numpy() for part in parts["logistic"]], 0)
         + 0.7 * np.mean([part.frequencies.numpy() for part in parts["forest"]], 0)]]) ** (1 / temperature)  # fmt: skip
-    np.testing.assert_allclose(own.probs(trained)[:1], (by_hand / by_hand.sum())[0], atol=1e-6)
+    np.testing.assert_allclose(own.predictions(trained)[:1], (by_hand / by_hand.sum())[0], atol=1e-6)
 
 
 # In one go -----------------------------------------------------------------------------------------
@@ -179,23 +182,27 @@ def test_rows_held_out_keep_their_own_costs() -> None:
     tables = np.random.default_rng(0).random((90, 2, 2))
     problem = small_problem(Utility.from_costs(tables, ["well", "ill"], ["well", "ill"]))
     rows = np.concatenate([fold.held for fold in problem.folds])
-    held = HeldOut.of(problem, {})
+    held = HeldOutClasses.of(problem, {})
     np.testing.assert_array_equal(held.utility.costs, tables[rows])
     assert held.labels.tolist() == problem.examples.labels[rows].tolist()
     choice = tables[rows].mean(2).argmin(1)
-    realised = held.realised(torch.full((90, 2), 0.5))
+    realised = held.worth(torch.full((90, 2), 0.5))
     np.testing.assert_allclose(realised, -tables[rows, choice, held.labels])
 
 
 # The choice ----------------------------------------------------------------------------------------
 
 
+def choose(mixes: Mapping[str, Mix], held: HeldOutClasses) -> Choice:
+    return Solution(held, mixes, {}).choose(seed=0)
+
+
 def test_the_blend_is_chosen_before_better_ones_and_says_how_it_did() -> None:
     labels = random_labels(200)
     right, unsure = said((0.98 * labels + 0.01).tolist()), said((0.3 * labels + 0.1).tolist())
     held = held_out({"forest": right, "logistic": unsure, "constant": said([0.5] * 200)}, labels)
-    mixes = {name: Mix({name: 1.0}) for name in ("constant", "forest")} | {"blend": Mix({"logistic": 1.0})}
-    choice = choose(mixes, held, seed=0)
+    mixes = {name: ClassMix({name: 1.0}) for name in ("constant", "forest")} | {"blend": ClassMix({"logistic": 1.0})}
+    choice = choose(mixes, held)
     assert (choice.model, choice.rival) == ("blend", "forest")
     assert choice.lead is not None
     costs = [COSTS[(each.double().numpy() @ COSTS.T).argmin(1), labels] for each in (right, unsure)]
@@ -206,7 +213,7 @@ def test_without_a_blend_the_lowest_log_loss_is_chosen() -> None:
     labels = random_labels(200)
     right, unsure = said((0.98 * labels + 0.01).tolist()), said((0.8 * labels + 0.1).tolist())
     held = held_out({"forest": right, "logistic": unsure, "constant": said([0.5] * 200)}, labels)
-    choice = choose({name: Mix({name: 1.0}) for name in held.probs}, held, seed=0)
+    choice = choose({name: ClassMix({name: 1.0}) for name in held.predictions}, held)
     assert choice.model == "forest"
     assert "log-loss" in choice.why
 
@@ -216,7 +223,7 @@ def test_noise_chooses_the_constant() -> None:
     labels = random_labels(200)
     noise = torch.rand(200, generator=generator)
     held = held_out({"logistic": said(noise.tolist()), "constant": said([0.5] * 200)}, labels)
-    choice = choose({"constant": Mix({"constant": 1.0}), "blend": Mix({"logistic": 1.0})}, held, seed=0)
+    choice = choose({"constant": ClassMix({"constant": 1.0}), "blend": ClassMix({"logistic": 1.0})}, held)
     assert (choice.model, choice.rival) == ("constant", "blend")
     assert "one decision for everybody" in choice.why
     assert choice.lead is not None
@@ -227,12 +234,12 @@ def test_as_good_as_the_constant_is_the_constant() -> None:
     labels = random_labels(50)
     probs = said([0.5] * 50)
     held = held_out({"logistic": probs, "constant": probs}, labels)
-    assert choose({name: Mix({name: 1.0}) for name in ("constant", "logistic")}, held, seed=0).model == "constant"
+    assert choose({name: ClassMix({name: 1.0}) for name in ("constant", "logistic")}, held).model == "constant"
 
 
 def test_one_model_has_no_rival() -> None:
     held = held_out({"constant": said([0.5] * 4)}, random_labels(4))
-    choice = choose({"constant": Mix({"constant": 1.0})}, held, seed=0)
+    choice = choose({"constant": ClassMix({"constant": 1.0})}, held)
     assert (choice.model, choice.why, choice.rival, choice.lead) == ("constant", "it is the only one", None, None)
 
 
@@ -241,11 +248,11 @@ def test_the_lead_of_the_choice_counts_groups_not_their_rows() -> None:
     labels = torch.tensor([0, 1, 1, 1])
     held = {"standard": said([0.9, 0.9, 0.9, 0.1]), "constant": said([0.9] * 4)}
     many = {name: each.repeat_interleave(50, 0) for name, each in held.items()}
-    mixes = {name: Mix({name: 1.0}) for name in held}
-    of_rows = choose(mixes, held_out(many, labels.repeat_interleave(50)), seed=0).lead
+    mixes = {name: ClassMix({name: 1.0}) for name in held}
+    of_rows = choose(mixes, held_out(many, labels.repeat_interleave(50))).lead
     groups = np.arange(4).repeat(50)
-    of_groups = choose(mixes, held_out(many, labels.repeat_interleave(50), groups=groups), seed=0).lead
-    of_four = choose(mixes, held_out(held, labels), seed=0).lead
+    of_groups = choose(mixes, held_out(many, labels.repeat_interleave(50), groups=groups)).lead
+    of_four = choose(mixes, held_out(held, labels)).lead
     assert of_rows is not None
     assert of_groups is not None
     assert of_four is not None

@@ -64,7 +64,7 @@ def test_every_decision_is_taken_once(
     # On the test rows by both rules; on the rows held out by the costs, once for the mean utility that the seed is
     # chosen by, once for the choice of the model, and once for each strength of calibration. What the saved model
     # goes by is asked of changed rows, and decided elsewhere.
-    test, held = "stakes.evaluation.comparison", "stakes.tables.mix"
+    test, held = "stakes.evaluation.comparison", "stakes.tables.class_mix"
     assert [rule for place, rule in calls if place == test] == ["argmax", "optimal"] * models
     assert [rule for place, rule in calls if place == held] == ["optimal"] * (2 * models + 3)
     calls.clear()

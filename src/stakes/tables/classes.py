@@ -1,7 +1,6 @@
 """Tables whose outcomes are classes: what decisions cost under each is a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from torch import Tensor
 from stakes.decisions import Decisions, decide
 from stakes.errors import StakesError
 from stakes.evaluation.comparison import Choice, Predictions, compare, score
-from stakes.tables.kind import Kind, ModelPredictions, Solution
-from stakes.tables.mix import HeldOut, Mix, choose, mix
+from stakes.tables.class_mix import HeldOutClasses
+from stakes.tables.kind import Kind, ModelPredictions
 from stakes.tables.models import CLASSES, compared_names
-from stakes.tables.problem import Problem, Recipe
+from stakes.tables.problem import Recipe
 from stakes.tables.run import Run
 from stakes.tables.split import IntArray
 from stakes.tables.suspects import leaks
@@ -31,27 +30,10 @@ FEW_ROWS = 5
 _FOR_AMOUNTS = ("under", "over", "step", "at_least", "at_most", "lags", "series")
 
 
-@dataclass(frozen=True, eq=False)
-class ClassSolution(Solution):
-    """Mixes of probabilities."""
-
-    mixes: Mapping[str, Mix]
-    held: HeldOut
-
-    def on_test(self, model: str) -> Tensor:
-        return self.mixes[model].probs(self.test)
-
-    def validation(self, model: str) -> float:
-        return self.held.mean(self.held.realised(self.mixes[model].probs(self.held.probs)))
-
-    def choose(self, seed: int) -> Choice:
-        return choose(self.mixes, self.held, seed)
-
-
 class Classes(Kind):
     """Outcomes are named."""
 
-    catalogue = CLASSES
+    catalogue, held_out = CLASSES, HeldOutClasses
 
     def usual(self, recipe: Recipe) -> tuple[str, ...]:
         return compared_names(recipe.noise)
@@ -99,12 +81,6 @@ class Classes(Kind):
 
     def decide(self, predictions: Tensor, utility: Utility) -> Decisions:
         return decide(predictions, utility)
-
-    def solve(
-        self, names: Sequence[str], problem: Problem, held_out: Mapping[str, Tensor], test: Mapping[str, Tensor]
-    ) -> Solution:
-        held = HeldOut.of(problem, held_out)
-        return ClassSolution(mix(names, held), test, held)
 
     def run(
         self,

@@ -17,7 +17,8 @@ from stakes._io.tensors import read_tensors, write_tensors
 from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
 from stakes.tables.importance import ScoredDivision, importance
-from stakes.tables.kind import ModelPredictions, Solution
+from stakes.tables.kind import ModelPredictions
+from stakes.tables.mix import Solution
 from stakes.tables.prepare import Division, PreparedTable, prepare
 from stakes.tables.problem import predict_rows
 from stakes.tables.run import FinishedRun

@@ -2,8 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,8 +11,8 @@ from torch import Tensor
 
 from stakes.decisions import Decisions
 from stakes.evaluation.comparison import Choice
-from stakes.outcomes import Predictor
 from stakes.tables.catalogue import Catalogue
+from stakes.tables.mix import HeldOut, Solution
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.run import FinishedRun
 from stakes.tables.split import IntArray
@@ -34,44 +33,11 @@ class ModelPredictions(NamedTuple):
     details: Mapping[str, Any]
 
 
-class Mixed(Protocol):
-    """A model as it is compared and saved: trained models with weights, and a correction of what they say."""
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """By trained model; their sum is 1."""
-
-    @property
-    def details(self) -> Mapping[str, Any]: ...
-
-    def predictor(self, parts: Mapping[str, Sequence[Predictor]]) -> Predictor:
-        """From the parts of the trained models."""
-
-
-@dataclass(frozen=True, eq=False)
-class Solution(ABC):
-    """The models to compare, made of trained ones, and what these say of the test rows."""
-
-    mixes: Mapping[str, Mixed]
-    test: Mapping[str, Tensor] = field(repr=False)  # by trained model, (n, K)
-
-    @abstractmethod
-    def on_test(self, model: str) -> Tensor:
-        """(n, K) what a model says of the test rows."""
-
-    @abstractmethod
-    def validation(self, model: str) -> float:
-        """The mean utility of its decisions on the rows held out."""
-
-    @abstractmethod
-    def choose(self, seed: int) -> Choice:
-        """The model to keep, by the rows held out."""
-
-
 class Kind(ABC):
     """One kind of outcomes."""
 
     catalogue: Catalogue
+    held_out: type[HeldOut]
 
     @abstractmethod
     def usual(self, recipe: Recipe) -> tuple[str, ...]:
@@ -115,11 +81,12 @@ class Kind(ABC):
     def decide(self, predictions: Tensor, utility: Utility) -> Decisions:
         """From what a model says of rows, (n, K)."""
 
-    @abstractmethod
     def solve(
         self, names: Sequence[str], problem: Problem, held_out: Mapping[str, Tensor], test: Mapping[str, Tensor]
     ) -> Solution:
-        """Make the models to compare from what the trained ones say of rows held out, and of test rows."""
+        """Make the models to compare from what the trained ones predict for rows held out, and for test rows."""
+        rows = self.held_out.of(problem, held_out)
+        return Solution(rows, rows.mixes(names), test)
 
     @abstractmethod
     def run(

@@ -13,12 +13,12 @@ from stakes.errors import StakesError
 from stakes.evaluation.amounts import AmountPredictions, compare, score
 from stakes.evaluation.comparison import Choice
 from stakes.mixtures import Quantiles
-from stakes.tables.amounts.mix import AmountSolution, HeldAmounts, mix
+from stakes.tables.amounts.mix import HeldOutAmounts
 from stakes.tables.amounts.models import AMOUNTS, USUAL
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.formats import written_numbers
-from stakes.tables.kind import Kind, ModelPredictions, Solution
-from stakes.tables.problem import Problem, Recipe
+from stakes.tables.kind import Kind, ModelPredictions
+from stakes.tables.problem import Recipe
 from stakes.tables.split import IntArray
 from stakes.tables.values import holds_numbers, numbers, row_number
 from stakes.utility import NumberUtility, PricedNewsvendor, Utility
@@ -36,7 +36,7 @@ LEAK = 0.999  # the correlation of ranks, beyond which a column gives the outcom
 class Amounts(Kind):
     """The outcome is a number."""
 
-    catalogue = AMOUNTS
+    catalogue, held_out = AMOUNTS, HeldOutAmounts
 
     def usual(self, recipe: Recipe) -> tuple[str, ...]:
         return USUAL
@@ -131,12 +131,6 @@ class Amounts(Kind):
 
     def decide(self, predictions: Tensor, utility: Utility) -> Decisions:
         return decide(Quantiles(predictions), utility)
-
-    def solve(
-        self, names: Sequence[str], problem: Problem, held_out: Mapping[str, Tensor], test: Mapping[str, Tensor]
-    ) -> Solution:
-        held = HeldAmounts.of(problem, held_out)
-        return AmountSolution(mix(names, held), test, held)
 
     def run(
         self,
