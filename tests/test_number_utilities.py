@@ -227,7 +227,7 @@ def test_json_brings_it_back(utility: Utility) -> None:
         (lambda: Newsvendor(0, 0), "above 0"),
         (lambda: Newsvendor([1, 2], [1, 2, 3]), "as many costs"),
         (lambda: Newsvendor(1, 1, step=0), "a step above 0"),
-        (lambda: Newsvendor(1, 1, at_least=3, at_most=2), "at_least below at_most"),
+        (lambda: Newsvendor(1, 1, at_least=3, at_most=2), "lowest decision below the highest"),
         (lambda: Squared(0), "weight above 0"),
         (lambda: Linex(0), "other than 0"),
         (lambda: Newsvendor(1, 1).span, "with_limit"),

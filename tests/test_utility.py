@@ -181,8 +181,16 @@ WIDE = "cost (£),Healthy,Mild,Severe\nHealthy,0,50,100\nMild,40,0,35\nSevere,45
 
 @pytest.mark.parametrize(
     "text",
-    [LONG, WIDE, WIDE.replace(",", ";"), "\ufeff" + WIDE, WIDE.replace("\n", "\r"), WIDE.replace("\n", "\r\n\r\n")],
-    ids=["long", "wide", "semicolons", "bom", "old mac", "windows with blank lines"],
+    [
+        LONG,
+        WIDE,
+        WIDE.replace("cost (£)", "£"),
+        WIDE.replace(",", ";"),
+        "\ufeff" + WIDE,
+        WIDE.replace("\n", "\r"),
+        WIDE.replace("\n", "\r\n\r\n"),
+    ],
+    ids=["long", "wide", "only a unit", "semicolons", "bom", "old mac", "windows with blank lines"],
 )
 def test_both_forms_of_a_cost_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "costs.csv"

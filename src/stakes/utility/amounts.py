@@ -40,10 +40,18 @@ class Range:
     step: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.at_least <= self.at_most or self.at_least == math.inf or self.at_most == -math.inf:
-            raise StakesError(f"expected at_least below at_most, but got {self.at_least} and {self.at_most}")
+        if not self.at_least < self.at_most:
+            raise StakesError(
+                f"expected the lowest decision below the highest, but got at least {self.at_least:g} and at most "
+                f"{self.at_most:g}"
+            )
         if self.step is not None and not 0 < self.step < math.inf:
-            raise StakesError(f"expected a step above 0, such as 1 for whole units, but got {self.step}")
+            raise StakesError(f"expected a step above 0, such as 1 for whole units, but got {self.step:g}")
+        if self.step is not None and self.step > self.at_most - self.at_least:
+            raise StakesError(
+                f"expected a step of at most {self.at_most - self.at_least:g}, from the lowest decision to the highest, but "
+                f"got {self.step:g}, which leaves one decision"
+            )
 
     @property
     def origin(self) -> float:

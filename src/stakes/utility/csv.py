@@ -1,7 +1,7 @@
 """Cost tables as files.
 
 Wide, to be filled in by hand: the first column names the decisions, the header the outcomes, and the corner
-says what the numbers are, ``cost``, ``cost [£]`` or ``utility`` (any other word is taken for a name of the
+says what the numbers are, ``cost``, ``cost [£]``, ``£`` or ``utility`` (any other word is taken for a name of the
 decisions, and the numbers for costs)::
 
     cost [£],healthy,mild,severe
@@ -22,6 +22,7 @@ twice where a cost jumps. A row is what one action costs at each; an empty cell 
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -104,7 +105,7 @@ def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
     quantity = _quantity(corner)
     if quantity is None and _OTHER_SIGN.search(corner):
         raise StakesError(f"expected 'cost' or 'utility', with a unit in brackets, in the corner, but got {corner!r}")
-    kind, unit = quantity or ("cost", "")
+    kind, unit = quantity or ("cost", corner if _is_currency(corner) else "")
     refuse_repeats(outcomes, "outcome")
     refuse_repeats([row[0] for row in body], "decision")
     cells: Cells = {}
@@ -136,6 +137,10 @@ def _quantity(heading: str) -> tuple[str, str] | None:
     """``cost [£]`` -> ("cost", "£")."""
     match = _QUANTITY.fullmatch(heading.strip())
     return (match["kind"].lower(), match["unit"] or "") if match else None
+
+
+def _is_currency(text: str) -> bool:
+    return len(text) == 1 and unicodedata.category(text) == "Sc"
 
 
 def _cell(text: str, decision: str, outcome: str) -> float | str:
