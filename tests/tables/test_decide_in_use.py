@@ -259,6 +259,28 @@ def test_a_profile_of_other_columns_is_refused() -> None:
 # Other costs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("notes", "share"),
+    [
+        ({"model": "blend", "weights": {"calibrated": 0.25, "forest": 0.75}, "strength": 0.1}, "25 %"),
+        ({"model": "calibrated", "strength": 1.0}, "100 %"),
+        ({"model": "weighted"}, "100 %"),
+        ({"model": "calibrated", "strength": 0.0}, None),  # which is the standard network
+        ({"model": "blend", "weights": {"forest": 1.0}}, None),
+    ],
+)
+def test_a_network_that_was_trained_for_other_costs_is_told(
+    tmp_path: Path, notes: dict[str, Any], share: str | None
+) -> None:
+    replace(logistic_model(patients(50)), notes=notes).save(tmp_path / "model")
+    assert Decider(tmp_path / "model").remarks == ()
+    assert Decider(tmp_path / "model", costs=UTILITY).remarks == ()
+    dearer = Utility.from_costs(2 * UTILITY.costs + 1, UTILITY.decisions, UTILITY.outcomes, unit=UTILITY.unit)
+    remarks = Decider(tmp_path / "model", costs=dearer).remarks
+    assert len(remarks) == (share is not None)
+    assert all(f"a network trained for those is {share} of it" in remark for remark in remarks)
+
+
 def test_other_costs_decide_with_the_same_probabilities(model: Path, data: Path, tmp_path: Path) -> None:
     """The same outcomes in another order, and other decisions."""
     costs = write_csv(tmp_path / "other.csv", ["cost [€]", "well", "ill"], [["scan", 5, 5], ["operate", 900, 0]])

@@ -122,6 +122,7 @@ def test_a_blend_has_the_calibrated_network_at_its_strength() -> None:
     assert mixed["calibrated"].details == {"strength": 1.0}
     assert set(mixed["blend"].weights) == {"logistic", "calibrated-1"}
     assert set(mixed["blend"].details["weights"]) == {"logistic", "calibrated"}
+    assert mixed["blend"].details["strength"] == 1
 
 
 def test_without_rows_held_out_weights_are_equal() -> None:

@@ -1,7 +1,7 @@
 """Decisions for data frames by a saved model: what to do, how clear that is, and which rows are unlike any before."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -73,9 +73,7 @@ class Decider:
         self._prepare(model, model.encoder, settle, on_unusual, refer, why)
         if why and len(self.utility.decisions) < 2:
             raise StakesError("--why tells why one decision was better than another, but there is only one")
-        units = self.utility.unit, model.utility.unit
-        if all(units) and units[0] != units[1]:
-            self.remarks = (f"The costs are in {units[0]}, those that the model was made for in {units[1]}.",)
+        self.remarks = _remarks(model, self.utility)
 
     def __new__(cls, *arguments: Any, **options: Any) -> "Decider":
         """As of `pathlib.Path`, there are kinds of it: what the saved model decides about says which."""
@@ -209,6 +207,16 @@ def is_about_amounts(path: str | os.PathLike[str]) -> bool:
     return kind in utilities and issubclass(utilities[kind], NumberUtility | PricedNewsvendor)
 
 
+def share_for_costs(notes: Mapping[str, Any]) -> float:
+    """How much of a saved model is a network that was trained for the costs of its fit."""
+    if notes.get("model") in ("weighted", "noise+calibrated"):
+        return 1.0
+    if not notes.get("strength"):
+        return 0.0
+    share: float = notes.get("weights", {}).get("calibrated", 1.0)
+    return share
+
+
 # Private -------------------------------------------------------------------------------------------
 
 
@@ -229,6 +237,22 @@ def _other_costs(costs: str | os.PathLike[str] | Utility, outcomes: Sequence[str
         return utility.with_outcomes(outcomes)
     except StakesError as error:
         raise StakesError(f"{named}{error}, which is what the model tells apart") from None
+
+
+def _remarks(model: SavedModel, utility: TableUtility | FormulaUtility) -> tuple[str, ...]:
+    """On decisions by other costs than those of the fit."""
+    if utility == model.utility:
+        return ()
+    remarks = []
+    if share := share_for_costs(model.notes):
+        remarks.append(
+            f"The model was fitted for other costs: a network trained for those is {100 * share:.0f} % of it; to "
+            "decide by these costs for good, fit again with them."
+        )
+    units = utility.unit, model.utility.unit
+    if all(units) and units[0] != units[1]:
+        remarks.append(f"The costs are in {units[0]}, those that the model was made for in {units[1]}.")
+    return tuple(remarks)
 
 
 def _refuse_unusual(index: "pd.Index[Any]", unusual: NDArray[np.object_]) -> None:

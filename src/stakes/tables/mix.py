@@ -5,7 +5,7 @@ All that there is to choose is chosen on the rows that folds held out.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -94,7 +94,9 @@ class HeldOut(ABC):
         if "calibrated" in (*names, *members):
             mixes["calibrated"] = self._calibrated()
         if "blend" in names:
-            mixes["blend"] = self.blend({name: mixes[name] for name in members})
+            blend = self.blend({name: mixes[name] for name in members})
+            strength = mixes["calibrated"].details if "calibrated" in blend.details["weights"] else {}
+            mixes["blend"] = replace(blend, details={**blend.details, **strength})
         return {name: mixes[name] for name in names}
 
     def _calibrated(self) -> Mix:

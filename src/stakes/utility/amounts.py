@@ -49,7 +49,7 @@ class Range:
             raise StakesError(f"expected a step above 0, such as 1 for whole units, but got {self.step:g}")
         if self.step is not None and self.step > self.at_most - self.at_least:
             raise StakesError(
-                f"expected a step of at most {self.at_most - self.at_least:g}, from the lowest decision to the highest, "
+                f"expected a step of at most {self.at_most - self.at_least:g}, from the lowest to the highest, "
                 f"but got {self.step:g}, which leaves one decision"
             )
 

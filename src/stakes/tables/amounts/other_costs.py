@@ -10,7 +10,7 @@ from stakes._io.files import read_json
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.mixtures import LEVELS
 from stakes.saved_model import SavedModel
-from stakes.tables.decider import is_about_amounts, model_folder
+from stakes.tables.decider import is_about_amounts, model_folder, share_for_costs
 from stakes.utility import AmountUtility, Newsvendor, NumberUtility, PricedNewsvendor, Utility
 from stakes.utility.priced import newsvendor
 
@@ -71,13 +71,12 @@ def made_for_others(model: SavedModel, utility: Utility) -> str | None:
     shares = [each.share for each in (model.utility, utility) if isinstance(each, Newsvendor) and not each.per_example]
     if len(shares) == 2 and abs(float(shares[0] - shares[1])) < _NEAR:
         return None
-    weights = model.notes.get("weights", {model.notes.get("model", ""): 1.0})
-    network = weights.get("calibrated", 0.0)
+    several, network = len(model.notes.get("weights", ())) > 1, share_for_costs(model.notes)
     parts = [f"the calibrated network ({100 * network:.0f} % of it)"] if network else []
-    parts += ["the weights of its parts"] if len(weights) > 1 else []
+    parts += ["the weights of its parts"] if several else []
     if not parts:
         return None
-    were = "were" if len(weights) > 1 else "was"
+    were = "were" if several else "was"
     return (
         f"The model was fitted for other costs: its quantiles are for any, but {' and '.join(parts)} {were} made for "
         "those; to decide by these costs for good, fit again with them."
