@@ -128,6 +128,15 @@ def test_costs_new_then_fill_then_check(run, tmp_path: Path) -> None:  # type: i
     ).replace("  -0", "   0")
 
 
+def test_costs_check_of_curves_names_only_actions_that_are_never_best(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Between the points, or where the outcome is uncertain, an action may be best that is so at none of them."""
+    (tmp_path / "c.csv").write_text("cost curve,0,10\na,0,10\nb,10,0\nhedge,4,4\nwaste,6,6\n")
+    code, out, _ = run("costs", "check", "c.csv")
+    assert code == 0
+    assert "decision 'hedge'" not in out
+    assert "decision 'waste' can never be the best one: 'hedge' is worth at least as much" in out
+
+
 def test_costs_check_says_what_looks_wrong(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "c.csv").write_text("cost,a,b\nx,0,1\ny,1,0\nz,1,1\n")
     code, out, err = run("costs", "check", "c.csv", "--unit", "minutes")

@@ -232,6 +232,10 @@ def test_large_costs_do_not_drown_small_differences() -> None:
     plain = decide(probs, named(table))
     for shift in (1e7, 1e9):
         assert torch.equal(decide(probs, named(50 * table + shift)).choice, plain.choice)
+    draws = MCDropout(network()).draw(20, 0)(torch.randn(50, 2, generator=torch.Generator().manual_seed(0)))
+    error, shifted = (decide(draws, named(table + shift)).margin_error for shift in (0, 1e8))
+    assert error is not None
+    torch.testing.assert_close(shifted, error, rtol=1e-3, atol=1e-6)
 
 
 def test_draws_and_tables_have_to_be_as_many() -> None:

@@ -283,7 +283,7 @@ def test_flipped_signs_are_noticed() -> None:
     messages = table_warnings(-np.array([[0, 4, 5], [4, 3, 5], [6, 1, 0]]), names, names)
     assert messages[0].startswith("under outcome 'b' the decision of that name is worth less than 'c'")
     assert messages[1].startswith("decision 'b' is never best")
-    with pytest.warns(StakesWarning, match="all costs are below zero: the sign seems to be flipped"):
+    with pytest.warns(StakesWarning, match="no cost is above zero: the sign seems to be flipped"):
         Utility.from_costs([[0, -40], [-500, 0]], ["treat", "send home"], ["ill", "well"])
     assert Utility.from_costs([[-10, 40], [500, 0]], ["treat", "send home"], ["ill", "well"]).warnings() == []
 

@@ -262,6 +262,17 @@ def test_costs_against_a_ratio_are_those_of_the_library(tmp_path: Path) -> None:
     assert shown["said"]
 
 
+def test_the_ratio_of_costs_below_0_has_all_its_points(tmp_path: Path) -> None:
+    """Most decisions gain: the axis goes down to the lowest mean."""
+    gains = Utility.from_costs(UTILITY.costs - 190, UTILITY.decisions, UTILITY.outcomes, unit="£")
+    probs, labels = random_probs(200, 3, seed=1)
+    chart = by_ratio(finished_run(tmp_path, {"calibrated": [probs], "boosting": [probs]}, labels, gains))["chart"]
+    assert chart["texts"][0][3].startswith("-")
+    calibrated = chart["curves"][0][2]
+    assert calibrated.count("L") == len(FACTORS) - 1
+    assert all(0 <= float(point.split()[1]) <= chart["height"] for point in calibrated.lstrip("M").split("L"))
+
+
 def test_a_constant_that_was_chosen_is_a_model_of_the_ratio(tmp_path: Path) -> None:
     """It decides alike for everybody at every ratio, and never costs less than the best such decision."""
     run = three_models(tmp_path, cases=200, chosen="constant")

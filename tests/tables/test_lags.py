@@ -69,7 +69,7 @@ def test_new_rows_look_back_at_the_last_known_ones() -> None:
     # With what was sold since then in the file, as far as it goes.
     since = days(3, "2014-01-21").assign(sold=[7.0, 8.0, np.nan])
     assert lags.add(since)["sold 1 before"].tolist() == [361, 7, 8]
-    with pytest.raises(StakesError, match=r"row 2 \(date 2014-01-22\): expected the sold of 1 before, but it is not"):
+    with pytest.raises(StakesError, match=r"row 2 \(date 2014-01-22\): expected 'sold 1 before', but it is not"):
         lags.add(days(2, "2014-01-21")[["date"]])
     with pytest.raises(StakesError, match="expected the column 'date'"):
         lags.add(pd.DataFrame({"rain": [1]}))
@@ -92,6 +92,21 @@ def test_gaps_and_repeats_in_time_are_refused() -> None:
 def test_months_weeks_and_numbers_are_steps() -> None:
     months = pd.DataFrame({"date": pd.date_range("2014-01-01", periods=14, freq="MS").astype(str), "sold": range(14)})
     assert Lags.fit(months, "sold", "date", (12,)).add(months, first=True)["sold 12 before"].tolist()[12:] == [0, 1]
+    for freq, count in (("QS", 3), ("YS", 12)):
+        dates = pd.date_range("2014-01-01", periods=5, freq=freq).astype(str)
+        quarters = pd.DataFrame({"date": dates, "sold": range(5)})
+        lags = Lags.fit(quarters, "sold", "date", (1,))
+        assert lags.months == count
+        assert lags.add(quarters, first=True)["sold 1 before"].tolist()[1:] == [0, 1, 2, 3]
+        with pytest.raises(StakesError, match="equally far apart"):
+            lags.add(quarters.assign(date=quarters["date"].str.replace("-01-01", "-02-01")), first=True)
+    with pytest.raises(StakesError, match="followed by 2014-10-01"):
+        Lags.fit(
+            quarters.assign(date=["2014-01-01", "2014-04-01", "2014-10-01", "2015-01-01", "2015-04-01"]),
+            "sold",
+            "date",
+            (1,),
+        )
     weeks = pd.DataFrame({"date": pd.date_range("2014-01-06", periods=5, freq="7D").astype(str), "sold": range(5)})
     assert Lags.fit(weeks, "sold", "date", (1,)).add(weeks, first=True)["sold 1 before"].tolist()[1:] == [0, 1, 2, 3]
     hours = pd.DataFrame({"hour": range(100, 106), "sold": range(6)})
@@ -102,7 +117,7 @@ def test_months_weeks_and_numbers_are_steps() -> None:
 
 def test_damaged_lags_are_refused() -> None:
     good = Lags.fit(days(9), "sold", "date", (1,)).to_dict()
-    for change in ({"lags": [0]}, {"step": -1}, {"tail": {"": {"x": 1}}}, {"time": 3}, {"other": 1}):
+    for change in ({"lags": [0]}, {"step": -1}, {"months": 0}, {"tail": {"": {"x": 1}}}, {"time": 3}, {"other": 1}):
         with pytest.raises(StakesError, match="damaged"):
             Lags.from_dict(good | change)
     with pytest.raises(StakesError, match="damaged"):
@@ -143,7 +158,7 @@ def test_lags_on_the_command_line(stakes: Callable[..., Any], walk: Path, tmp_pa
     later.to_csv(tmp_path / "later.csv", index=False)
     said = stakes("decide", tmp_path / "lags", tmp_path / "later.csv", "--out", tmp_path / "e.csv")
     assert said.code == 1
-    assert "expected the sold of 1 before, but it is not known" in said.err
+    assert "expected 'sold 1 before', but it is not known" in said.err
     outcome = tomorrow.assign(sold=table["sold"].iloc[-1])
     outcome.to_csv(tmp_path / "outcome.csv", index=False)
     said = stakes("evaluate", tmp_path / "lags", tmp_path / "outcome.csv")

@@ -115,8 +115,9 @@ def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: 
 
 
 def _of_curves(utility: "CurveUtility") -> str:
-    """What each action costs at the points of all curves, where it is the cheapest, and actions that never are."""
+    """The cost of each action at the points of all curves, and warnings about actions that are never best."""
     from stakes.report.amounts import Amounts
+    from stakes.utility.checks import never_best
     from stakes.utility.table import aligned
 
     points, costs = utility.at_points()
@@ -125,11 +126,8 @@ def _of_curves(utility: "CurveUtility") -> str:
     bracketed = Amounts.of(utility).bracketed
     lines = [f"Cost{bracketed}: rows are actions, columns are outcomes, at and between which costs are known"]
     lines += [aligned(cells, utility.decisions, header), ""]
-    problems = [
-        f"warning: action {name!r} is never the cheapest: another costs less whatever the outcome"
-        for name, best in zip(utility.decisions, (costs == costs.min(0)).any(1), strict=True)
-        if not best
-    ]
+    # Between these points all curves are straight: no other outcomes need to be looked at.
+    problems = [f"warning: {message}" for message in never_best(-costs, utility.decisions)]
     return "\n".join(lines + (problems or ["No warnings."]))
 
 

@@ -214,7 +214,7 @@ def block_length(times: NDArray[np.float64]) -> int:
 def _block_means(
     table: NDArray[np.float64], times: NDArray[np.float64], generator: np.random.Generator, resamples: int
 ) -> NDArray[np.float64]:
-    """(T,) means of resampled blocks of times, a circle, and of resampled runs."""
+    """(resamples,): means of circular blocks of times, over resampled runs."""
     if np.shape(times) != table.shape[1:]:
         raise StakesError(f"expected a time for each of {table.shape[1]} examples, but got {np.shape(times)}")
     runs = len(table)

@@ -35,6 +35,10 @@ class Amounts:
         return "cost" if self.costs else "utility"
 
     @property
+    def plural(self) -> str:
+        return "costs" if self.costs else "utilities"
+
+    @property
     def verb(self) -> str:
         """Of decisions: they *cost* an amount, or *are worth* one."""
         return "cost" if self.costs else "are worth"

@@ -71,13 +71,13 @@ def line_chart(
     thick: str,
     thin: Collection[str],
     at: float,
+    bottom: float,
     top: float,
     words: Mapping[str, str],  # label, x, y, and the ticks: left, at, right, bottom, top
 ) -> dict[str, Any]:
     """Curves over a logarithmic axis, with a mark at one place; what lies above ``top`` is left out."""
     width, height, left, right, above, below = 480, 280, 70, 16, 30, 48
     first, last = log(xs[0]), log(xs[-1])
-    bottom = min(0.0, *(min(values) for values in curves.values()))
 
     def x(value: float) -> float:
         return left + (width - left - right) * (log(value) - first) / (last - first)

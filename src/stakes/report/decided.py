@@ -73,7 +73,7 @@ def thresholds(run: Run) -> str | None:
     taken = {decision for decision, _, _ in ranges}
     never = [f"“{name}”" for d, name in enumerate(utility.decisions) if d not in taken]
     rest = f" {', '.join(never)} {'is' if len(never) == 1 else 'are'} never best." if never else ""
-    return f"At these {Amounts.of(utility).noun}s, decide {', '.join(parts)}.{rest}".replace("utilitys", "utilities")
+    return f"At these {Amounts.of(utility).plural}, decide {', '.join(parts)}.{rest}"
 
 
 def percent(value: float) -> str:

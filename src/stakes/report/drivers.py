@@ -17,7 +17,7 @@ def drivers(run: FinishedRun) -> dict[str, Any] | None:
     loss = {name: amounts.gain(interval) for name, interval in measured.items()}
     ordered = sorted(loss, key=lambda name: -loss[name].mean)
     clear = [name for name in ordered if loss[name].low > 0]
-    scale = min(0.0, *(each.low for each in loss.values())), max(each.high for each in loss.values())
+    scale = min(0.0, *(each.low for each in loss.values())), max(0.0, *(each.high for each in loss.values()))
     if not clear:
         sentence = "No column alone makes a difference beyond chance: others tell the same, or these rows are too few."
     else:

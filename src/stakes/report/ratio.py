@@ -36,18 +36,21 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
     utility, amounts = run.utility, Amounts.of(run.utility)
     models, constants = mean_costs(run, first)
     best_constant = np.min(list(constants.values()), axis=0)
-    top = 1.05 * max(float(best_constant.max()), *(float(values.max()) for values in models.values()))
     ratio = first.regret / second.regret
     names = [f"“{utility.decisions[m.decision]}” when it is {utility.outcomes[m.outcome]}" for m in mistakes]
     curves = models | {f"“{name}” for everybody": values for name, values in constants.items()}
+    bottom = min(0.0, *(float(values.min()) for values in curves.values()))
+    highest = max(float(best_constant.max()), *(float(values.max()) for values in models.values()))
+    top = highest + 0.05 * (highest - bottom)
     chart = line_chart(
         list(ratio * FACTORS),
         {name: list(values) for name, values in curves.items()},
         thick=run.comparison.chosen,
         thin=[name for name in curves if name not in models],
         at=ratio,
+        bottom=bottom,
         top=top,
-        words=axis_words(amounts, ratio, top, "ratio of the two costs"),
+        words=axis_words(amounts, ratio, bottom, top, "ratio of the two costs"),
     )
     sentences = where_it_wins(models[run.comparison.chosen], constants, ratio)
     return {
@@ -59,7 +62,7 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
     }
 
 
-def axis_words(amounts: Amounts, ratio: float, top: float, what: str) -> dict[str, str]:
+def axis_words(amounts: Amounts, ratio: float, bottom: float, top: float, what: str) -> dict[str, str]:
     """What stands beside the axes of a chart over `FACTORS` of a ratio, which is called ``what``."""
     return {
         "label": f"Cost per decision against the {what}",
@@ -68,7 +71,7 @@ def axis_words(amounts: Amounts, ratio: float, top: float, what: str) -> dict[st
         "left": ratio_text(ratio * FACTORS[0]),
         "at": f"{ratio_text(ratio)} (as given)",
         "right": ratio_text(ratio * FACTORS[-1]),
-        "bottom": "0",
+        "bottom": number(bottom),
         "top": number(top),
     }
 

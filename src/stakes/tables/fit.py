@@ -38,7 +38,7 @@ class Fit:
     seed: int
     division: str
     folds: tuple[int, ...]
-    weight: int = 1  # how long a fold takes, compared with those of others
+    weight: int = 1  # relative training time of one fold
 
     @property
     def effort(self) -> float:

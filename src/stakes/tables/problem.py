@@ -143,7 +143,7 @@ class Model(ABC):
 
     name: str
     after: str | None = None  # a model whose parts it starts from
-    effort: int = 1  # how long it takes, as a share of the whole, for an estimate of the time that is left
+    effort: int = 1  # relative training time of one fold
     keeps_rows: bool = False  # whether its parts, as they are saved, hold the training rows
 
     def check(self, recipe: Recipe) -> None:  # noqa: B027 (most take any recipe)

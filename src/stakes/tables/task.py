@@ -225,7 +225,7 @@ _PLAIN_OPTIONS = (
 
 
 def command(settings: Mapping[str, Any], out: str = "run") -> str:
-    """The line of `stakes fit` for the settings of a `TableTask`; options at their defaults are left out."""
+    """The line of `stakes fit` for the settings of a `TableTask`, without options at their defaults but --members."""
     recipe, defaults = settings["recipe"], _plain(TableTask(Path(), ""))
     options = {"target": settings["target"]}
     options |= _changed(settings, defaults, *_PLAIN_OPTIONS)

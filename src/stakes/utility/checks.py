@@ -33,7 +33,7 @@ def table_warnings(table: NDArray[np.float64], decisions: Sequence[str], outcome
         return ["every decision is worth the same under every outcome: there is nothing to decide"]
     return [
         *_flipped(table, decisions, outcomes),
-        *_never_best(table, decisions),
+        *never_best(table, decisions),
         *_useless_outcomes(table, outcomes),
     ]
 
@@ -56,7 +56,7 @@ def _flipped(table: NDArray[np.float64], decisions: Sequence[str], outcomes: Seq
     ]
 
 
-def _never_best(table: NDArray[np.float64], decisions: Sequence[str]) -> list[str]:
+def never_best(table: NDArray[np.float64], decisions: Sequence[str]) -> list[str]:
     """Decisions that another one, or a mixture of others, beats whatever the probabilities of the outcomes are."""
     messages = []
     best_somewhere = (table == table.max(0)).any(1)

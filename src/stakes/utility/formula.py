@@ -99,7 +99,7 @@ class _Parser:
     def parsed(self) -> Terms:
         terms = self._sum()
         if self._kind != "end":
-            raise self._unexpected("+, -, * or the end")
+            raise self._unexpected("+, -, *, / or the end")
         return terms
 
     def _sum(self) -> Terms:

@@ -219,7 +219,7 @@ class TableUtility(Utility):
         messages = table_warnings(self.values, self.decisions, self.outcomes)
         if (self.costs <= 0).all() and np.ptp(self.costs) > 0:
             messages.append(
-                "all costs are below zero: the sign seems to be flipped; a cost above zero is a loss, and a file of "
+                "no cost is above zero: the sign seems to be flipped; a cost above zero is a loss, and a file of "
                 "gains begins with 'utility'"
             )
         return messages
@@ -301,8 +301,8 @@ class TableUtility(Utility):
 
     def _gap(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
         """``(B, ..., C)``: what the choice is worth more than its rival, for each outcome."""
-        table = self.tensor(like)
-        return self._chosen_rows(table, choice) - self._chosen_rows(table, rival)
+        table = self.tensor(like if like.device.type == "mps" else like.new_empty((), dtype=torch.float64))
+        return (self._chosen_rows(table, choice) - self._chosen_rows(table, rival)).to(like)
 
     def _one_table(self, what: str) -> Self:
         if self.per_example:

@@ -35,8 +35,9 @@ def by_ratio(run: AmountRun) -> dict[str, Any] | None:
         thick=run.comparison.chosen,
         thin=["constant"] if run.comparison.chosen != "constant" else [],
         at=ratio,
+        bottom=0.0,
         top=top,
-        words=axis_words(amounts, ratio, top, "ratio of too few to too many"),
+        words=axis_words(amounts, ratio, 0.0, top, "ratio of too few to too many"),
     )
     sentences = [where_it_wins(costs, run.comparison.chosen, ratio), other_models(costs, run.comparison.chosen)]
     return {"chart": chart, "said": [sentence for sentence in sentences if sentence]}

@@ -1,11 +1,11 @@
 """Earlier amounts as features: what was sold a day, or a week, before; and the weekday and the month.
 
-Times are counted in steps: days of daily rows, months of monthly ones. An amount of the row's own time, or of a later
-one, is never looked at.
+Times are counted in steps: days of daily rows, months of monthly ones, quarters of quarterly ones. An amount of the
+row's own time, or of a later one, is never looked at.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class Lags:
     series: str | None = None
     dates: bool = True  # whether times are dates, and not numbers
     step: float | str = _DAY  # in seconds, or in the unit of the numbers; or MONTHS
+    months: int = 1  # in a step, where the step is MONTHS
     start: float = 0.0  # a time from which steps are counted
     tail: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by series and step: the last amounts
 
@@ -46,18 +47,20 @@ class Lags:
         distinct = np.unique(times)
         if len(distinct) < 2:
             raise StakesError(f"column {time!r}: expected rows of several times for --lags, but all have one")
-        apart = [np.diff(np.unique(times[groups == group])) for group in np.unique(groups)]
-        step: float | str = MONTHS if monthly else float(min(gaps.min() for gaps in apart if len(gaps)))
-        known = cls(target, time, tuple(lags), series, dates, step, float(distinct[0]))
-        steps = known._steps(frame)
-        known._refuse_gaps(frame, steps, groups)
+        counted = _months(times) if monthly else times
+        gaps = [np.diff(np.unique(counted[groups == group])) for group in np.unique(groups)]
+        least = min(each.min() for each in gaps if len(each))
+        step, months = (MONTHS, int(least)) if monthly else (float(least), 1)
+        without_tail = cls(target, time, tuple(lags), series, dates, step, months, float(distinct[0]))
+        steps = without_tail._steps(frame)
+        without_tail._refuse_gaps(frame, steps, groups)
         amounts = written_numbers(frame[target])
         tail: dict[str, dict[str, float]] = {}
         for group in np.unique(groups):
             rows = np.flatnonzero(groups == group)
             last = rows[np.argsort(steps[rows])][-max(lags) :]
             tail[group] = {str(steps[row]): float(amounts[row]) for row in last}
-        return cls(target, time, tuple(lags), series, dates, step, float(distinct[0]), tail)
+        return replace(without_tail, tail=tail)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,15 +82,15 @@ class Lags:
         if absent:
             raise StakesError(f"expected the column {absent[0]!r}, by which earlier amounts are found; add it")
         steps, groups = self._steps(frame), _groups(frame, self.series)
-        known = {(group, int(step)): value for group, own in self.tail.items() for step, value in own.items()}
+        amount_at = {(group, int(step)): value for group, last in self.tail.items() for step, value in last.items()}
         if self.target in frame.columns:
             amounts = written_numbers(frame[self.target])
             given = np.isfinite(amounts)
-            known |= dict(zip(zip(groups[given], steps[given].tolist(), strict=True), amounts[given], strict=True))
+            amount_at |= dict(zip(zip(groups[given], steps[given].tolist(), strict=True), amounts[given], strict=True))
         columns: dict[str, Any] = {}
         for lag, name in zip(self.lags, self.names, strict=False):
             keys = zip(groups, (steps - lag).tolist(), strict=True)
-            columns[name] = np.array([known.get(key, np.nan) for key in keys], dtype=np.float64)
+            columns[name] = np.array([amount_at.get(key, np.nan) for key in keys], dtype=np.float64)
             if not first:
                 self._refuse_unknown(frame, columns[name], lag)
         if self.dates:
@@ -105,13 +108,13 @@ class Lags:
         """Checked, for a saved model may have been edited by hand."""
         fields = dict(content) if isinstance(content, Mapping) else {}
         try:
-            known = cls(**fields | {"lags": tuple(fields["lags"])})
-            texts = all(isinstance(each, str) for each in (known.target, known.time, known.series or ""))
-            step = known.step == MONTHS or (isinstance(known.step, float | int) and known.step > 0)
-            whole = known.lags and all(type(lag) is int and lag >= 1 for lag in known.lags)
-            tail = {name: {str(int(s)): float(v) for s, v in own.items()} for name, own in known.tail.items()}
-            if texts and step and whole and tail == known.tail and isinstance(known.start, float | int):
-                return known
+            read = cls(**fields | {"lags": tuple(fields["lags"])})
+            texts = all(isinstance(each, str) for each in (read.target, read.time, read.series or ""))
+            step = read.step == MONTHS or (isinstance(read.step, float | int) and read.step > 0)
+            whole = read.lags and all(type(each) is int and each >= 1 for each in (*read.lags, read.months))
+            tail = {name: {str(int(s)): float(v) for s, v in last.items()} for name, last in read.tail.items()}
+            if texts and step and whole and tail == read.tail and isinstance(read.start, float | int):
+                return read
         except (KeyError, TypeError, ValueError, AttributeError):
             pass
         raise StakesError("expected lags with their last amounts; the saved model is damaged")
@@ -120,9 +123,9 @@ class Lags:
         """(N,) of each row: how many steps after the start."""
         times = times_of(frame[self.time])
         if self.step == MONTHS:
-            months = times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
-            return np.asarray(months - np.datetime64(int(self.start), "s").astype("datetime64[M]").astype(np.int64))
-        counted = (times - self.start) / float(self.step)
+            counted = (_months(times) - _months(np.array([self.start]))) / self.months
+        else:
+            counted = (times - self.start) / float(self.step)
         steps = np.rint(counted)
         off = np.abs(counted - steps) > _NEAR
         if off.any():
@@ -141,17 +144,17 @@ class Lags:
             where = "" if self.series is None else f" of {self.series} {group!r}"
             times = frame[self.time].iloc[rows].astype(str).tolist()
             if (apart == 0).any():
-                place = int(np.argmax(apart == 0))
+                first = int(np.argmax(apart == 0))
                 hint = "" if self.series else "; name the column that tells them apart with --series"
                 raise StakesError(
-                    f"column {self.time!r}: expected each time once{where} for --lags, but {times[place]} stands twice "
-                    f"(again in row {row_number(frame.index, int(rows[place + 1]))}){hint or '; drop one of the rows'}"
+                    f"column {self.time!r}: expected each time once{where} for --lags, but {times[first]} stands twice "
+                    f"(again in row {row_number(frame.index, int(rows[first + 1]))}){hint or '; drop one of the rows'}"
                 )
             if (apart > 1).any():
-                place = int(np.argmax(apart > 1))
+                first = int(np.argmax(apart > 1))
                 raise StakesError(
-                    f"column {self.time!r}: expected a row{where} for every time for --lags, but {times[place]} is "
-                    f"followed by {times[place + 1]} (row {row_number(frame.index, int(rows[place + 1]))}); add the "
+                    f"column {self.time!r}: expected a row{where} for every time for --lags, but {times[first]} is "
+                    f"followed by {times[first + 1]} (row {row_number(frame.index, int(rows[first + 1]))}); add the "
                     "rows that are missing, or leave out --lags"
                 )
 
@@ -160,9 +163,9 @@ class Lags:
         if bad.any():
             row = int(np.argmax(bad))
             raise StakesError(
-                f"row {row_number(frame.index, row)} ({self.time} {frame[self.time].iloc[row]}): expected the "
-                f"{self.target} of {lag} before, but it is not known; add the rows since the training data with their "
-                f"{self.target}, or decide later, or fit with larger --lags"
+                f"row {row_number(frame.index, row)} ({self.time} {frame[self.time].iloc[row]}): expected "
+                f"{f'{self.target} {lag} before'!r}, but it is not known; add the rows since the training data with "
+                f"their {self.target}, or decide later, or fit with larger --lags"
             )
 
 
@@ -188,6 +191,11 @@ def _groups(frame: pd.DataFrame, series: str | None) -> NDArray[np.object_]:
     if series is None:
         return np.full(len(frame), "", dtype=object)
     return as_text(frame[series]).fillna("").to_numpy(dtype=object)
+
+
+def _months(times: FloatArray) -> NDArray[np.int64]:
+    """Months since 1970, of seconds."""
+    return np.asarray(times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64))
 
 
 def _same_day(times: FloatArray) -> bool:
