@@ -9,7 +9,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from stakes import StakesError, Utility, decide
 from stakes.evaluation import metrics
-from stakes.evaluation.few_cases import few_that_could_turn
+from stakes.evaluation.few_cases import few_decisive_cases
 from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference
 from stakes.utility import TableUtility
 
@@ -232,7 +232,7 @@ def test_few_differing_cases_are_not_taken_for_more_than_chance(cases: int, miss
         difference, labels = against_blocking[drawn], (drawn < 2).astype(int)
         found = bootstrap(difference, seed=seed, resamples=500)
         plain += found.low > 0 or found.high < 0
-        told += (found.low > 0 or found.high < 0) and not few_that_could_turn(utility, labels, difference)
+        told += (found.low > 0 or found.high < 0) and not few_decisive_cases(utility, labels, difference)
     assert told <= 0.06 * 200
     assert misses > 2 or plain > 0.1 * 200, "the bootstrap alone would be wrong far more often than in 5 %"
 
@@ -248,4 +248,4 @@ def test_ten_outcomes_of_eighteen_cases_each_do_not_hide_a_plain_difference() ->
     choice[::15] = 0
     difference = utility.realised(choice, labels) - utility.realised(np.full(180, 3), labels)
     assert bootstrap(difference, seed=0).low > 0
-    assert few_that_could_turn(utility, labels, difference) == ()
+    assert few_decisive_cases(utility, labels, difference) == ()

@@ -80,7 +80,7 @@ class Objective(ABC):
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
         return
 
-    def keep_models(self, places: Tensor) -> None:  # noqa: B027 (most remember nothing)
+    def keep_models(self, indices: Tensor) -> None:  # noqa: B027 (most remember nothing)
         """Go on with some of the models of a stack, where they are the second axis of what it remembers."""
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -207,8 +207,8 @@ class LossCalibrated(Objective):
             memory = self._room(index, choice.shape[1:], kept)
             memory[index.to(memory.device)] = choice.to(memory)
 
-    def keep_models(self, places: Tensor) -> None:
-        self._memory = None if self._memory is None else self._memory[:, places]
+    def keep_models(self, indices: Tensor) -> None:
+        self._memory = None if self._memory is None else self._memory[:, indices]
 
     def state_dict(self) -> dict[str, Tensor]:
         memory = {} if self._memory is None else {"memory": self._memory}

@@ -15,16 +15,13 @@ from stakes import inputs
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
 
-# Sampling works in blocks whose draws stay in the processor's cache: of inputs, with all their draws,
-CACHE_BYTES = 2 * 2**20
-# or, where that would be too few inputs to make up for the fixed cost of a draw, of their draws;
-ENOUGH_INPUTS = 512
-# of several draws, which share what precedes the first random layer, if the network is large, but not so large that
-# there would be too few inputs for each; else of one draw, and twice as many inputs: half of what a layer reads and
-# writes then stays in the cache, and products of more rows gain more than that costs;
+# Predictions are computed in blocks of inputs and draws, sized for speed:
+CACHE_BYTES = 2 * 2**20  # target size of a block's draws, so that they stay in the CPU cache
+ENOUGH_INPUTS = 512  # if a block of all draws has fewer inputs, the draws are split instead
+# From FEW_INPUTS on, a block computes SEVERAL_DRAWS, which share what precedes the first random layer. Below, it
+# computes one draw of twice as many inputs: larger products gain more than leaving the cache costs.
 FEW_INPUTS, SEVERAL_DRAWS = 128, 4
-# and, where one input is too large for that, in blocks of its draws that fit here.
-MEMORY_BYTES = 64 * 2**20
+MEMORY_BYTES = 64 * 2**20  # upper limit of a block, where a single input exceeds the cache
 
 
 class Outcomes:
@@ -34,8 +31,9 @@ class Outcomes:
     tensor([[0.2000, 0.8000]])
 
     Named classes are C atoms without values. A number is a set of atoms with ``values``, of the shape of the weights
-    or one that broadcasts to it: the nodes of a quadrature, say (`stakes.mixtures` has closed forms behind them). Given
-    are ``weights``, or ``log_weights``, or logits (`from_logits`); what else is asked for is computed once.
+    or one that broadcasts to it: the nodes of a quadrature, say (`stakes.mixtures` has closed forms behind them).
+    Construct it from ``weights``, ``log_weights`` or logits (`from_logits`); the other form is computed on first use
+    and cached.
     """
 
     values: Tensor | None
@@ -110,7 +108,7 @@ class Outcomes:
 
     @property
     def shape(self) -> torch.Size:
-        """Of the weights, the atoms last."""
+        """The shape of the weights, atoms last."""
         return (self.weights if self._log_weights is None else self._log_weights).shape
 
     @property
@@ -167,7 +165,7 @@ class Predictor(ABC):
 
     samples: int = 1
     group: int = 1  # draws that may depend on each other: groups of so many are independent
-    shown: float = 1.0  # the least probability that a group shows something random, a unit dropped or kept, say
+    group_coverage: float = 1.0  # the least probability that a unit is both dropped and kept within a group of draws
     device: torch.device = torch.device("cpu")
     features: int | None = None  # of an input, where that is known
     classes: int | None = None  # of the outcomes, where that is known

@@ -14,9 +14,9 @@ from stakes.posteriors._sampling.balance import (
     antithetic_normal,
     balanced_masks,
     fresh_masks,
+    group_coverage,
     group_size,
     seeded_masks,
-    share_shown,
     unpack,
 )
 from stakes.posteriors.base import Draws, Posterior
@@ -178,7 +178,7 @@ def test_draws_for_one_input_are_those_for_many() -> None:
     ("rates", "shown"), [([0.1, 0.5], 1), ([0.05], 1), ([0.02, 0.5], 0.4), ([0.99], 0.2), ([1.0, 0.2], 1), ([], 1)]
 )
 def test_a_group_shows_every_unit_dropped_and_kept_if_rates_are_not_extreme(rates: list[float], shown: float) -> None:
-    assert share_shown(rates) == pytest.approx(shown)
+    assert group_coverage(rates) == pytest.approx(shown)
     size = group_size(rates)
     for rate in (rate for rate in rates if rate < 1):
         kept = fresh_masks(rate, size, torch.Size([4000]), size, torch.device("cpu")).double().mean(0)

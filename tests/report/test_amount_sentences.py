@@ -15,7 +15,7 @@ from stakes.evaluation.metrics import Interval
 from stakes.mixtures import LEVELS
 from stakes.report.charts import round_numbers
 from stakes.report.drivers import drivers
-from stakes.report.numbers.claims import cost_bins, coverage, covered_sentence, told_of_coverage
+from stakes.report.numbers.claims import cost_bins, coverage, coverage_sentence, covered_sentence
 from stakes.report.numbers.fan import MOST_SHOWN, fan, saved_model, shown_rows
 from stakes.report.numbers.headline import caveats, headline, rule, serial_correlation
 from stakes.report.numbers.models import actions, mistakes, subgroups
@@ -206,8 +206,8 @@ def test_what_drives_the_decisions(tmp_path: Path) -> None:
 def test_coverage_of_all_rows_is_chance_where_nearly_all_is_asked_for() -> None:
     """Resamples of 100 covered rows are all covered; by the rule of three, 97.5 % may still be the truth."""
     everything = Interval(1.0, 1.0, 1.0)
-    assert told_of_coverage(everything, 0.975, 100, None).endswith("ask for 97.5 %, which chance explains.")
-    assert "beyond chance: outcomes were lower" in told_of_coverage(everything, 0.9, 100, None)
+    assert coverage_sentence(everything, 0.975, 100, None).endswith("ask for 97.5 %, which chance explains.")
+    assert "beyond chance: outcomes were lower" in coverage_sentence(everything, 0.9, 100, None)
 
 
 # Charts --------------------------------------------------------------------------------------------

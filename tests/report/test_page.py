@@ -21,8 +21,8 @@ from stakes.evaluation import metrics
 from stakes.evaluation.comparison import Choice
 from stakes.report import explorer
 from stakes.report.alternatives import chosen_because
-from stakes.report.amounts import Amounts
-from stakes.report.words import divided, interval, number, numbers
+from stakes.report.amounts import AmountFormat
+from stakes.report.words import interval, number, numbers, split_sentence
 
 ODD = ("</script><b>bold</b>", "<img src=x onerror=alert(1)>", "\u2028'\"&amp; ${title}")
 
@@ -77,7 +77,7 @@ def unpacked(text: str, kind: str) -> np.ndarray:
 
 def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
     three_models(tmp_path, seeds=2)
-    page, amounts = made(tmp_path), Amounts.of(UTILITY)
+    page, amounts = made(tmp_path), AmountFormat.of(UTILITY)
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     for row in summary["rows"]:
         if (row["model"], row["rule"]) == ("constant", "argmax"):
@@ -111,7 +111,7 @@ def test_it_shows_the_numbers_of_the_summary(tmp_path: Path) -> None:
     ],
 )
 def test_how_rows_are_divided_in_words(rows: dict[str, Any], words: str) -> None:
-    assert words in divided(rows)
+    assert words in split_sentence(rows)
 
 
 @pytest.mark.parametrize(

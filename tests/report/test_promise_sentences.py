@@ -15,7 +15,7 @@ from stakes import Utility
 from stakes.evaluation.promises import Promise, mean_cost_bound
 from stakes.report.numbers.fan import saved_model
 from stakes.report.page import write_page
-from stakes.report.promises import promise_of_run, told_of_promise
+from stakes.report.promises import promise_of_run, promise_sentence
 
 COSTS = Utility.from_costs({"a": {"x": 0, "y": 50}, "b": {"x": 20, "y": 0}}, unit="£")
 UTILITIES = Utility.from_matrix({"a": {"x": 0, "y": 50}, "b": {"x": 20, "y": 0}})
@@ -23,10 +23,10 @@ UTILITIES = Utility.from_matrix({"a": {"x": 0, "y": 50}, "b": {"x": 20, "y": 0}}
 
 @pytest.mark.parametrize("bound", [10.001, 10.26, 10.254, 13.0, 41.3])
 def test_numbers_are_rounded_to_the_safe_side(bound: float) -> None:
-    said = told_of_promise(Promise(bound, 9.4, (0.0, 50.0)), COSTS)
+    said = promise_sentence(Promise(bound, 9.4, (0.0, 50.0)), COSTS)
     shown = float(re.search(r"cost at most £([\d.]+) each", said)[1])
     assert bound <= shown < bound + 1
-    said = told_of_promise(Promise(bound, 9.4, (0.0, 50.0)), UTILITIES)  # a cost of 9.4 is a utility of 40.6
+    said = promise_sentence(Promise(bound, 9.4, (0.0, 50.0)), UTILITIES)  # a cost of 9.4 is a utility of 40.6
     shown = float(re.search(r"are worth at least ([\d.]+) each", said)[1])
     assert 50 - bound - 1 < shown <= 50 - bound
     assert "no decision can be worth less than 0, by these utilities; rows come independently" in said

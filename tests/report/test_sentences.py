@@ -14,7 +14,7 @@ from stakes import Utility
 from stakes.decisions import decide
 from stakes.evaluation.comparison import Choice
 from stakes.evaluation.metrics import Interval
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.caveats import caveats
 from stakes.report.decided import recall, thresholds
 from stakes.report.drivers import drivers
@@ -95,7 +95,7 @@ def test_frauds_that_both_find_tell_little_about_the_next(tmp_path: Path) -> Non
     utility = Utility.from_costs({"pay": {"honest": 0, "fraud": 9000}, "block": {"honest": 20, "fraud": 0}}, unit="£")
     p = torch.where(labels == 1, 0.9, 0.001)
     answer = headline(one_model(tmp_path, torch.stack([1 - p, p], -1), labels, utility))
-    assert answer.finding == "untold"
+    assert answer.finding == "too_few"
     assert "the two differ in none of 40 cases of fraud among 1,200 test rows" in answer.judgement
 
 
@@ -168,12 +168,12 @@ def test_a_choice_by_a_hair_and_what_reading_warned_of(tmp_path: Path) -> None:
     [("£", "£13.60"), ("$", "$13.60"), ("€", "13.60 €"), ("minutes", "13.6 minutes"), ("", "13.6")],
 )
 def test_the_unit_stands_where_its_language_has_it(unit: str, shown: str) -> None:
-    amounts = Amounts(unit, costs=True, best=0, scale=1)
+    amounts = AmountFormat(unit, costs=True, best=0, scale=1)
     assert amounts.mean(Interval(13.6, 11, 16)) == shown
 
 
 def test_digits_follow_the_width() -> None:
-    amounts = Amounts("£", costs=True, best=0, scale=1)
+    amounts = AmountFormat("£", costs=True, best=0, scale=1)
     assert amounts.range(Interval(6.9, 4.1, 9.7)) == "£4.10 to £9.70 less"
     assert amounts.range(Interval(0.4, -0.2, 1)) == "£0.20 more to £1.00 less"
     assert amounts.range(Interval(-0.4, -1, 0.2)) == "£0.20 less to £1.00 more"
@@ -181,7 +181,7 @@ def test_digits_follow_the_width() -> None:
     assert amounts.interval(Interval(0.00123, 0.001, 0.0015)) == "£0.00123 (£0.00100 to £0.00150)"
     assert amounts.mean(Interval(-3.2, -4, -2.5)) == "-£3.20"
     assert amounts.difference(Interval(0, 0, 0)) == "no difference"
-    assert Amounts("", costs=False, best=0, scale=1).difference(Interval(2, 1, 3)) == "2.0 more"
+    assert AmountFormat("", costs=False, best=0, scale=1).difference(Interval(2, 1, 3)) == "2.0 more"
 
 
 def test_utilities_stay_utilities(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from stakes.cli.terminal import fits_progress, print_run
 from stakes.report.headline import headline
-from stakes.tables.fit import Fit
+from stakes.tables.fit import FitJob
 from stakes.training.config import Epoch
 
 
@@ -53,7 +53,10 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     standard, weighted, boosting = fits = [
-        Fit("standard", 0, "1", (0, 1)), Fit("weighted", 0, "1", (1,)), Fit("boosting", 0, "1", (0, 1))]  # fmt: skip
+        FitJob("standard", 0, "1", (0, 1)),
+        FitJob("weighted", 0, "1", (1,)),
+        FitJob("boosting", 0, "1", (0, 1)),
+    ]
     with fits_progress(30) as tell:
         assert stream.getvalue() == ""  # others write until there is something to show
         tell.plan(fits)
@@ -71,8 +74,8 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    first, last = (Fit("standard", 3, division, (0, 1)) for division in ("1", "all"))
-    before = Fit("boosting", 3, "2", (0, 1))
+    first, last = (FitJob("standard", 3, division, (0, 1)) for division in ("1", "all"))
+    before = FitJob("boosting", 3, "2", (0, 1))
     with fits_progress(30) as tell:
         tell.plan([first, last, before])
         tell(before, "found")
@@ -94,7 +97,7 @@ def test_the_time_that_is_left_follows_from_the_efforts(monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.stderr", stream)
     clock = iter([100.0, 160.0, 160.0])
     monkeypatch.setattr("stakes.cli.terminal.time.monotonic", lambda: next(clock, 160.0))
-    fits = [Fit("logistic", seed, "1", (0, 1)) for seed in range(3)]
+    fits = [FitJob("logistic", seed, "1", (0, 1)) for seed in range(3)]
     with fits_progress(30) as tell:
         tell.plan(fits)
         tell(fits[0], "done")

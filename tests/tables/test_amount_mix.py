@@ -12,7 +12,7 @@ from stakes.features import Features
 from stakes.mixtures import LEVELS, Quantiles
 from stakes.predictors import PastQuantiles
 from stakes.tables.amounts.mix import AmountMix, HeldOutAmounts
-from stakes.tables.amounts.models import AMOUNTS, CalibratedAmounts, _limited, shares_of
+from stakes.tables.amounts.models import AMOUNT_MODELS, CalibratedAmounts, _limited, shares_of
 from stakes.tables.mix import Solution
 from stakes.tables.problem import Problem, Recipe, predict_rows
 from stakes.tables.split import folds
@@ -103,12 +103,12 @@ def problem(utility: Utility = UTILITY, rows: int = 120) -> Problem:
     return Problem(examples, folds(np.zeros(rows, dtype=np.int64), np.arange(rows), 2, 0), utility, Features(3))
 
 
-@pytest.mark.parametrize("name", AMOUNTS.trained)
+@pytest.mark.parametrize("name", AMOUNT_MODELS.trained)
 def test_every_model_says_quantiles_in_order(name: str) -> None:
-    model, own = AMOUNTS.trained[name], problem()
+    model, own = AMOUNT_MODELS.trained[name], problem()
     before = []
     if model.after is not None:
-        before = [part.predictor for part in AMOUNTS.trained[model.after].train(own, RECIPE, 0, range(2))]
+        before = [part.predictor for part in AMOUNT_MODELS.trained[model.after].train(own, RECIPE, 0, range(2))]
     parts = model.train(own, RECIPE, 0, range(2), before=before)
     for part, fold in zip(parts, own.folds, strict=True):
         assert part.held_out.shape == (len(fold.held), 99)
@@ -128,7 +128,7 @@ def test_the_limit_of_calibration_is_a_quantile_of_plain_losses() -> None:
     assert limited.limit.limit == pytest.approx(float(torch.quantile(losses, 0.8)), rel=1e-4)
     menu = Utility.from_curves({"a": 1, "b": [(0, 0), (60, 3)]})
     assert _limited(problem(menu), [past, past], range(2)) is menu
-    assert isinstance(AMOUNTS.trained["calibrated-1"], CalibratedAmounts)
+    assert isinstance(AMOUNT_MODELS.trained["calibrated-1"], CalibratedAmounts)
 
 
 def test_models_are_trained_for_the_shares_that_costs_ask_for() -> None:

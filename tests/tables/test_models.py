@@ -12,7 +12,7 @@ from stakes.features import Features
 from stakes.predictors import BoostedTrees, Constant, SampledPosterior
 from stakes.predictors.trees import ITERATIONS, SETTINGS
 from stakes.seeds import derive
-from stakes.tables.models import CLASSES, COMPARED, DEFAULT, TRAINED, compared_names
+from stakes.tables.models import CLASS_MODELS, COMPARED, DEFAULT, TRAINED, compared_names
 from stakes.tables.network_models import FinetunedModel, NetworkModel
 from stakes.tables.problem import Part, Problem, Recipe
 from stakes.tables.split import folds
@@ -62,26 +62,28 @@ def test_models_are_values_in_one_list() -> None:
 def test_what_is_compared_and_what_is_trained_for_it() -> None:
     assert compared_names(None) == DEFAULT
     assert compared_names(0.0) == (*DEFAULT[:-1], "noise", "noise+calibrated")
-    assert CLASSES.with_constant(("boosting",)) == ("constant", "boosting")
-    assert CLASSES.with_constant(("boosting", "constant")) == ("boosting", "constant")
+    assert CLASS_MODELS.with_constant(("boosting",)) == ("constant", "boosting")
+    assert CLASS_MODELS.with_constant(("boosting", "constant")) == ("boosting", "constant")
     with pytest.raises(StakesError, match="'best'"):
-        CLASSES.with_constant(("best",))
-    assert CLASSES.trained_for(("calibrated",)) == ("standard", "calibrated-0.1", "calibrated-1")
-    assert CLASSES.trained_for(("noise+calibrated",)) == ("noise", "noise+calibrated")
-    assert {name for name in TRAINED if "noise" not in name and name != "weighted"} == set(CLASSES.trained_for(DEFAULT))
+        CLASS_MODELS.with_constant(("best",))
+    assert CLASS_MODELS.trained_for(("calibrated",)) == ("standard", "calibrated-0.1", "calibrated-1")
+    assert CLASS_MODELS.trained_for(("noise+calibrated",)) == ("noise", "noise+calibrated")
+    assert {name for name in TRAINED if "noise" not in name and name != "weighted"} == set(
+        CLASS_MODELS.trained_for(DEFAULT)
+    )
     for name in COMPARED:  # what others start from stands before them
-        needed = CLASSES.trained_for((name,))
+        needed = CLASS_MODELS.trained_for((name,))
         assert all(TRAINED[each].after in (None, *needed[:place]) for place, each in enumerate(needed))
 
 
 def test_a_blend_is_made_of_what_stands_beside_it() -> None:
     assert (
-        CLASSES.blended(("constant", "blend"))
-        == CLASSES.blended(DEFAULT)
+        CLASS_MODELS.blended(("constant", "blend"))
+        == CLASS_MODELS.blended(DEFAULT)
         == ("logistic", "forest", "boosting", "calibrated")
     )
-    assert CLASSES.blended(("boosting", "blend")) == ("boosting",)
-    assert CLASSES.blended(("standard", "logistic", "blend")) == ("logistic", "standard")
+    assert CLASS_MODELS.blended(("boosting", "blend")) == ("boosting",)
+    assert CLASS_MODELS.blended(("standard", "logistic", "blend")) == ("logistic", "standard")
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -58,10 +58,10 @@ def test_every_row_is_tested_once_and_the_last_division_has_all_rows(tmp_path: P
     assert sorted(np.concatenate([division.tested for division in tested])) == list(range(90))
     assert (len(everything.tested), len(everything.test_x)) == (0, 0)
     assert sorted(rows_of(everything, frame)) == list(range(90))
-    np.testing.assert_array_equal(table.test_places, np.arange(90))
+    np.testing.assert_array_equal(table.test_row_index, np.arange(90))
     for division in tested:
         kept = rows_of(division, frame)
-        assert sorted([*kept, *table.test_places[division.tested]]) == list(range(90))
+        assert sorted([*kept, *table.test_row_index[division.tested]]) == list(range(90))
         # Folds inside folds: all of them are of the rows that are kept.
         held = np.concatenate([fold.held for fold in division.problem.folds])
         assert sorted(held) == list(range(len(kept)))
@@ -69,7 +69,7 @@ def test_every_row_is_tested_once_and_the_last_division_has_all_rows(tmp_path: P
         assert division.problem.examples.x[:, 0].mean() == pytest.approx(0, abs=1e-5)
         labels = [table.utility.outcomes[label] for label in division.problem.examples.labels]
         assert labels == frame["state"].iloc[kept].tolist()
-        assert division.encoder.transform(frame.iloc[table.test_places[division.tested]]) == pytest.approx(
+        assert division.encoder.transform(frame.iloc[table.test_row_index[division.tested]]) == pytest.approx(
             division.test_x.numpy()
         )
 
@@ -90,7 +90,7 @@ def test_no_group_is_on_both_sides(tmp_path: Path, test: Any) -> None:
     for division in table.divisions:
         assert list(division.encoder.names) == ["number", "value"]  # not the patient
         kept = rows_of(division, frame)
-        assert not set(patients[kept]) & set(patients[table.test_places[division.tested]])
+        assert not set(patients[kept]) & set(patients[table.test_row_index[division.tested]])
         for fold in division.problem.folds:
             assert not set(patients[kept][fold.train]) & set(patients[kept][fold.held])
 
@@ -104,7 +104,7 @@ def test_copies_and_groups_are_kept_together_by_chains(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "data.csv", index=False)
     for seed in range(6):
         table = prepared(tmp_path, test=0.5, group="patient", drop=("day",), seed=seed)
-        assert len({0, 1, 2} & set(table.test_places)) in (0, 3)
+        assert len({0, 1, 2} & set(table.test_row_index)) in (0, 3)
         assert table.repeated == 1
     assert len(set(duplicate_groups(frame[["number", "value"]]))) == 89
 
@@ -121,7 +121,7 @@ def test_the_latest_rows_are_tested_on_and_folds_go_forward(tmp_path: Path, colu
     assert table.rows["tested"] == "latest"
     assert table.rows["test"] == 18
     kept = rows_of(division, frame)
-    assert days[kept].max() < days[table.test_places].min()
+    assert days[kept].max() < days[table.test_row_index].min()
     problem = division.problem
     assert len(problem.selection_folds) == 5
     for number in problem.selection_folds:

@@ -12,7 +12,7 @@ from patient_tables import COSTS, HEADER, TINY, patient_rows, write_csv
 
 from stakes.errors import StakesError, StakesWarning
 from stakes.tables.prepare import PreparedTable, prepare
-from stakes.tables.summary import ColumnSummary, DataSummary, collected
+from stakes.tables.summary import ColumnSummary, DataSummary, collect_warnings
 from stakes.tables.task import TableTask
 
 
@@ -95,12 +95,12 @@ def test_a_column_that_is_empty_where_models_learn_is_left_out(table: Callable[.
 
 
 def test_warnings_are_gathered_unless_the_block_fails() -> None:
-    with pytest.warns(StakesWarning, match="first"), collected() as messages:
+    with pytest.warns(StakesWarning, match="first"), collect_warnings() as messages:
         warnings.warn("first", StakesWarning, stacklevel=1)
     assert messages == ["first"]
 
     def fail() -> None:
-        with collected():
+        with collect_warnings():
             warnings.warn("second", StakesWarning, stacklevel=1)
             raise StakesError("third")
 

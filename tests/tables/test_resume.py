@@ -14,7 +14,7 @@ from patient_tables import COSTS, HEADER, patient_rows, write_csv
 
 from stakes.tables import fit as fitting
 from stakes.tables import network_models
-from stakes.tables.fit import Fit
+from stakes.tables.fit import FitJob
 from stakes.tables.problem import Recipe
 from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask
@@ -104,7 +104,7 @@ def test_resume_at_any_epoch(
     whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
     fitting.fit_table(task, whole)
 
-    def kill(fit: Fit, event: object) -> None:
+    def kill(fit: FitJob, event: object) -> None:
         if (fit.model, fit.folds) == ("standard", (1,)) and isinstance(event, Epoch) and event.number == epoch:
             raise KilledError
 
@@ -134,8 +134,8 @@ def test_two_workers_give_the_same_as_one(patients: Path, costs: Path, tmp_path:
     models = ("logistic", "calibrated", "blend")
     task = small_task(patients, costs, Training(epochs=2, select="nll"), models=models, seeds=2)
     one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
-    events: list[tuple[Fit, object]] = []
-    fits: list[Fit] = []
+    events: list[tuple[FitJob, object]] = []
+    fits: list[FitJob] = []
     fitting.fit_table(task, one)
     fitting.fit_table(
         task,

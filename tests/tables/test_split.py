@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stakes.errors import StakesError
 from stakes.tables.read import read_table
-from stakes.tables.split import _choose, duplicate_groups, folds, forward_folds, latest, linked, split
+from stakes.tables.split import _choose, duplicate_groups, folds, forward_folds, merge_groups, split, split_latest
 
 
 def test_equal_rows_share_a_group() -> None:
@@ -163,7 +163,7 @@ def test_linked_rows_are_those_that_a_chain_connects(rows: list[tuple[int, int]]
     near = (first[:, None] == first) | (second[:, None] == second)
     for _ in range(len(rows)):
         near = near @ near
-    found = linked(first, second)
+    found = merge_groups(first, second)
     assert found.shape == (len(rows),)
     np.testing.assert_array_equal(found[:, None] == found, near)
 
@@ -237,9 +237,9 @@ def test_the_latest_rows_are_later_than_all_others(times: list[int], share: floa
     first = min(len(values) - 1, round(len(values) * (1 - share)))
     if np.sort(values)[first] == values.min():  # the share begins among the earliest, which stay together
         with pytest.raises(StakesError, match="several times"):
-            latest(values, share)
+            split_latest(values, share)
         return
-    early, late = latest(values, share)
+    early, late = split_latest(values, share)
     assert sorted([*early, *late]) == list(range(len(times)))
     assert len(early)
     assert len(late)
@@ -251,7 +251,7 @@ def test_the_latest_share_of_distinct_times(count: int, share: float) -> None:
     times = np.random.default_rng(0).permutation(count).astype(float)
     if round(count * (1 - share)) == 0:
         return
-    _, late = latest(times, share)
+    _, late = split_latest(times, share)
     assert len(late) == pytest.approx(max(1, count * share), abs=0.51)
     assert sorted(times[late]) == list(range(count - len(late), count))
 
@@ -259,9 +259,9 @@ def test_the_latest_share_of_distinct_times(count: int, share: float) -> None:
 def test_bad_shares_of_time() -> None:
     for share in (0.0, 1.0, float("nan")):
         with pytest.raises(StakesError, match="between 0 and 1"):
-            latest(np.arange(5.0), share)
+            split_latest(np.arange(5.0), share)
     with pytest.raises(StakesError, match="several times"):
-        latest(np.zeros(5), 0.2)
+        split_latest(np.zeros(5), 0.2)
 
 
 @given(TIMES, st.integers(2, 6))

@@ -214,7 +214,7 @@ def test_what_takes_one_tensor_says_so() -> None:
     examples = TensorExamples(x, labels)
     members = [MCDropout(TwoBranches()) for _ in range(2)]
     with pytest.raises(StakesError, match=r"one tensor of inputs for models that are trained together, but got \(\(30"):
-        fit_together(members, Standard(), [examples, examples], seeds_of=[0, 1])
+        fit_together(members, Standard(), [examples, examples], model_seeds=[0, 1])
     with pytest.raises(StakesError, match="one tensor of inputs for models that are trained together"):
         Stack(members).outputs(x)
     with pytest.raises(StakesError, match="one tensor of inputs for boosted trees"):

@@ -110,7 +110,7 @@ def test_a_member_learns_as_if_it_were_alone(goal: type[Objective], make: Callab
         for seed, (posterior, train, held) in enumerate(zip(alone, trains, validations, strict=True))
     ]
     histories_together = fit_together(
-        together, goal(), trains, validations, utility=UTILITY, config=config, seeds_of=range(3)
+        together, goal(), trains, validations, utility=UTILITY, config=config, model_seeds=range(3)
     )
     for ours, theirs in zip(together, alone, strict=True):
         for key, value in theirs.state_dict().items():
@@ -133,7 +133,7 @@ def test_smaller_sets_go_round_again(goal: type[Objective], make: Callable[[int]
     for seed, (posterior, train) in enumerate(zip(alone, trains, strict=True)):
         order = torch.randperm(len(train), generator=seeds.generator(seed, "rows"))
         fit(posterior, goal(), train.subset(torch.cat([order, order])[:60]), config=config, seed=seed, progress=False)
-    fit_together(together, goal(), trains, config=config, seeds_of=range(3))
+    fit_together(together, goal(), trains, config=config, model_seeds=range(3))
     for ours, theirs in zip(together, alone, strict=True):
         for key, value in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-4, atol=1e-5)
@@ -143,7 +143,9 @@ def test_each_member_keeps_its_own_best_epoch_and_stops_for_itself() -> None:
     config = Training(epochs=40, batch_size=20, learning_rate=0.1, patience=3, samples=2)
     together = [pair(seed) for seed in range(4)]
     sets = [examples(seed, 40) for seed in range(4)]
-    histories = fit_together(together, Standard(), sets, sets[::-1], utility=UTILITY, config=config, seeds_of=range(4))
+    histories = fit_together(
+        together, Standard(), sets, sets[::-1], utility=UTILITY, config=config, model_seeds=range(4)
+    )
     lengths = [len(history.epochs) for history in histories]
     assert len(set(lengths)) > 1
     assert all(history.stalled(3) or len(history.epochs) == 40 for history in histories)
@@ -158,7 +160,7 @@ def test_models_with_large_steps_are_trained_one_after_the_other(monkeypatch: py
         fit(posterior, Standard(), train, config=config, seed=seed, progress=False)
     weights = sum(parameter.numel() for parameter in together[0].parameters() if parameter.ndim > 1)
     monkeypatch.setattr("stakes.training.stacked.LARGE_STEP", 16 * weights * 3 - 1)
-    fit_together(together, Standard(), trains, config=config, seeds_of=range(2))
+    fit_together(together, Standard(), trains, config=config, model_seeds=range(2))
     for ours, theirs in zip(together, alone, strict=True):
         assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items())
 
@@ -178,7 +180,7 @@ def test_models_that_have_stopped_cost_nothing_and_change_nothing(
     seen = []
     outputs = Stack.outputs
     monkeypatch.setattr(Stack, "outputs", lambda self, x, samples=1: seen.append(x.shape[1]) or outputs(self, x))
-    fit_together(together, goal(), trains, validations, utility=UTILITY, config=config, seeds_of=range(4))
+    fit_together(together, goal(), trains, validations, utility=UTILITY, config=config, model_seeds=range(4))
     lengths = [len(history.epochs) for history in histories]
     assert seen == [sum(length > epoch for length in lengths) for epoch in range(max(lengths))]
     assert len({*seen}) > 1
@@ -219,12 +221,12 @@ def test_what_cannot_be_stacked_is_refused() -> None:
     with pytest.raises(StakesError, match="members"):
         Stack([pair(0)]).draw(3, 0)
     with pytest.raises(StakesError, match="as many sets"):
-        fit_together([pair(0), pair(1)], Standard(), [examples(0)] * 2, seeds_of=[0])
+        fit_together([pair(0), pair(1)], Standard(), [examples(0)] * 2, model_seeds=[0])
     with pytest.raises(StakesError, match="pass utility="):
-        fit_together([pair(0)], Standard(), [examples(0)], [examples(1)], seeds_of=[0])
+        fit_together([pair(0)], Standard(), [examples(0)], [examples(1)], model_seeds=[0])
     each = Utility.from_costs([[[0, 5, 9], [4, 0, 3]]] * 60, outcomes=["a", "b", "c"])
     with pytest.raises(StakesError, match="one by one"):
-        fit_together([pair(0)], LossCalibrated(each), [examples(0)], seeds_of=[0])
+        fit_together([pair(0)], LossCalibrated(each), [examples(0)], model_seeds=[0])
 
 
 def test_decisions_of_a_stack_share_their_masks() -> None:
@@ -244,7 +246,7 @@ def test_posteriors_that_are_fitted_after_training_are_chosen_by_their_network_a
     sets, held = [examples(seed) for seed in (0, 1)], [examples(seed) for seed in (2, 3)]
     config = Training(epochs=4, batch_size=60, learning_rate=0.05, select="nll")
     together, alone = fresh(), fresh()
-    fit_together(together, Standard(), sets, held, utility=UTILITY, config=config, seeds_of=[5, 6])
+    fit_together(together, Standard(), sets, held, utility=UTILITY, config=config, model_seeds=[5, 6])
     for posterior, other, train, validation, seed in zip(together, alone, sets, held, [5, 6], strict=True):
         fit(other, Standard(), train, validation, utility=UTILITY, config=config, seed=seed, progress=False)
         ours, theirs = (each.draw(20, seed=0)(validation.x).mean_probs() for each in (posterior, other))

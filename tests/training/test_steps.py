@@ -112,7 +112,9 @@ def test_gradients_longer_than_clip_norm_are_scaled_down_to_it() -> None:
 def test_models_trained_together_have_no_one_norm() -> None:
     examples = [TensorExamples(*data())] * 2
     with pytest.raises(StakesError, match="clip_norm is for one network"):
-        fit_together([posterior(), posterior()], Standard(), examples, config=Training(clip_norm=1.0), seeds_of=[0, 1])
+        fit_together(
+            [posterior(), posterior()], Standard(), examples, config=Training(clip_norm=1.0), model_seeds=[0, 1]
+        )
 
 
 # Schedules -------------------------------------------------------------------------------------------------

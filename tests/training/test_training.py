@@ -371,7 +371,7 @@ def test_a_posterior_is_finished_on_all_training_examples_with_its_best_weights(
 def test_posteriors_that_are_trained_together_are_finished_each_on_its_own_examples() -> None:
     models = [finishing(), finishing()]
     trains = [TensorExamples(*data()), TensorExamples(data()[0] + 1, data()[1])]
-    fit_together(models, Standard(), trains, config=QUICK, seeds_of=[0, 1])
+    fit_together(models, Standard(), trains, config=QUICK, model_seeds=[0, 1])
     for model, train in zip(models, trains, strict=True):
         assert torch.equal(torch.cat([x for x, _ in model.passes[1]]), train.x)
         assert torch.equal(model.at_finish, weights(model))

@@ -57,7 +57,7 @@ def costs_check(
     ] = None,
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
-    from stakes.report.amounts import Amounts
+    from stakes.report.amounts import AmountFormat
     from stakes.utility import CurveUtility, FormulaUtility, Utility
 
     if target is not None and data is None:
@@ -68,7 +68,7 @@ def costs_check(
     if isinstance(utility, CurveUtility):
         typer.echo(_of_curves(utility))
         return
-    heading = f"Cost{Amounts.of(utility).bracketed}: rows are decisions, columns are outcomes"
+    heading = f"Cost{AmountFormat.of(utility).bracketed}: rows are decisions, columns are outcomes"
     problems = [] if data is None else _names_unlike(utility, data, target)
     if isinstance(utility, FormulaUtility):
         shown = "Give a table with --data to see what they come to." if data is None else _of_rows(utility, data)
@@ -93,14 +93,14 @@ def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: 
     """What is to be said of outcomes that are not those of a table, or are its decisions."""
     from pandas.api.types import is_string_dtype
 
-    from stakes.tables.labelled import present
+    from stakes.tables.labelled import require_columns
     from stakes.tables.read import read_table
     from stakes.tables.values import text_codes
     from stakes.utility.checks import swapped
 
     frame = read_table(data)
     messages = []
-    for name in frame.columns if target is None else present(data, [target], frame):
+    for name in frame.columns if target is None else require_columns(data, [target], frame):
         if target is None and not is_string_dtype(frame[name]):
             continue
         texts = {text for text in text_codes(frame[name])[1] if text is not None}
@@ -116,14 +116,14 @@ def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: 
 
 def _of_curves(utility: "CurveUtility") -> str:
     """The cost of each action at the points of all curves, and warnings about actions that are never best."""
-    from stakes.report.amounts import Amounts
+    from stakes.report.amounts import AmountFormat
     from stakes.utility.checks import never_best
     from stakes.utility.table import aligned
 
     points, costs = utility.at_points()
     cells = [[f"{cost:.6g}" for cost in row] for row in costs.tolist()]
     header = [f"{point:.6g}" for point in points.tolist()]
-    bracketed = Amounts.of(utility).bracketed
+    bracketed = AmountFormat.of(utility).bracketed
     lines = [f"Cost{bracketed}: rows are actions, columns are outcomes, at and between which costs are known"]
     lines += [aligned(cells, utility.decisions, header), ""]
     # Between these points all curves are straight: no other outcomes need to be looked at.

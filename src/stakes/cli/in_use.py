@@ -35,7 +35,7 @@ Worst = Annotated[
     typer.Option(
         metavar="COST",
         help="The most that one decision can cost, where the costs do not say it (those of units, and formulas): then "
-        "the mean cost is told that holds with 95 % confidence.",
+        "the report states a mean cost that holds with 95 % confidence.",
     ),
 ]
 

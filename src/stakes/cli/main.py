@@ -16,7 +16,7 @@ from stakes.cli.costs import costs_app
 from stakes.cli.reproduce import reproduce_app
 from stakes.errors import StakesError, StakesWarning
 from stakes.posteriors.ensemble import DEFAULT_MEMBERS
-from stakes.tables.amounts.models import AMOUNTS
+from stakes.tables.amounts.models import AMOUNT_MODELS
 from stakes.tables.models import COMPARED
 from stakes.tables.problem import FAMILIES, LEARNING_RATES, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, TableTask
@@ -189,7 +189,7 @@ def fit(
         str,
         _models(
             help=f"What to compare, of: {', '.join(COMPARED)}; where the outcome is a number, of: "
-            f"{', '.join(AMOUNTS.compared)}.",
+            f"{', '.join(AMOUNT_MODELS.compared)}.",
             show_default="all but weighted; with --label-noise the noise models, and no blend",
         ),
     ] = "",
@@ -334,7 +334,7 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
     from stakes.cli.terminal import fits_progress, print_run
     from stakes.report import words
     from stakes.report.page import write_page
-    from stakes.tables.fit import Fit, fit_table
+    from stakes.tables.fit import FitJob, fit_table
     from stakes.tables.prepare import PreparedTable
     from stakes.tables.run_folder import RunFolder
 
@@ -342,10 +342,10 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
 
     with fits_progress(task.recipe.training.epochs) as progress:
 
-        def on_prepared(prepared: PreparedTable, fits: Sequence[Fit]) -> None:
+        def on_prepared(prepared: PreparedTable, fits: Sequence[FitJob]) -> None:
             copies = f"; {prepared.repeated:,} repeat another row, and stay on its side" if prepared.repeated else ""
             width = prepared.divisions[-1].encoder.width
-            typer.echo(f"{task.data}: {words.divided(prepared.rows)}{copies}; {width} features", err=True)
+            typer.echo(f"{task.data}: {words.split_sentence(prepared.rows)}{copies}; {width} features", err=True)
             progress.plan(fits)
 
         run = fit_table(

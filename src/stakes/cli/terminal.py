@@ -14,7 +14,7 @@ from rich.table import Table
 
 from stakes.evaluation.metrics import Interval
 from stakes.report.alternatives import chosen_because
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.caveats import of_data, of_test_rows
 from stakes.report.decided import thresholds
 from stakes.report.headline import Headline, headline
@@ -22,7 +22,7 @@ from stakes.report.numbers import headline as amount_headline
 from stakes.report.numbers.claims import covered_sentence
 from stakes.report.words import number, share, verdict
 from stakes.tables.amounts.run import AmountRun
-from stakes.tables.fit import Event, Fit
+from stakes.tables.fit import Event, FitJob
 from stakes.tables.prepare import ALL
 from stakes.tables.run import FinishedRun, Run
 from stakes.training.config import Epoch
@@ -41,17 +41,17 @@ class FitsProgress:
 
     def __init__(self, epochs: int) -> None:
         self._bars = progress_bars("{task.description}", BarColumn(), "{task.fields[status]}", TimeElapsedColumn())
-        self._epochs, self._running = epochs, dict[Fit, Any]()
+        self._epochs, self._running = epochs, dict[FitJob, Any]()
         self._total = self._bars.add_task("fits", status="")
         self._planned = self._done = self._started = 0.0
         self._divisions = 1
 
-    def plan(self, fits: Sequence[Fit]) -> None:
+    def plan(self, fits: Sequence[FitJob]) -> None:
         self._planned, self._started = sum(fit.effort for fit in fits), time.monotonic()
         self._divisions = len({fit.division for fit in fits})
         self._bars.update(self._total, total=self._planned)
 
-    def __call__(self, fit: Fit, event: Event) -> None:
+    def __call__(self, fit: FitJob, event: Event) -> None:
         self._bars.start()  # not before there is something to show: until then others write to stderr
         folds = f"fold {fit.folds[0] + 1}" if len(fit.folds) == 1 else f"{len(fit.folds)} folds"
         division = (
@@ -114,7 +114,7 @@ def _print_amounts(run: AmountRun, console: Console) -> None:
 
 
 def _amounts_table(run: AmountRun) -> Table:
-    amounts = Amounts.of(run.utility)
+    amounts = AmountFormat.of(run.utility)
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     table.add_column("model")
     for heading in ("cost (95 %)", "against the same every time (95 %)", "claimed", "at or below", "in 80 %", "CRPS"):
@@ -156,7 +156,7 @@ def _print_choice(run: FinishedRun, notes: Sequence[str], console: Console) -> N
 
 
 def _table(run: Run) -> Table:
-    comparison, amounts = run.comparison, Amounts.of(run.utility)
+    comparison, amounts = run.comparison, AmountFormat.of(run.utility)
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for heading in ("model", "decides by"):
         table.add_column(heading)
@@ -178,7 +178,7 @@ def _table(run: Run) -> Table:
     return table
 
 
-def _against(gain: Interval, amounts: Amounts) -> str:
+def _against(gain: Interval, amounts: AmountFormat) -> str:
     """``£6.90 less (£4.10 to £9.70 less)``, or that there is no difference."""
     difference = amounts.difference(gain)
     return difference if verdict(gain) == "same" else f"{difference} ({amounts.range(gain)})"

@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = ("argmax", "optimal")
 FEWEST_GROUPS = 5  # of draws, whose spread is the Monte-Carlo error
 FEWEST_DRAWS = 10  # before an input may settle
 EQUAL_DRAWS = 1e-6  # less spread than this share of the lead is rounding
-SETTLE = 0.99  # the confidence for tables, whose rows are many
+SETTLE = 0.99  # default confidence for table rows
 
 
 class _Look(NamedTuple):
@@ -50,14 +50,13 @@ def decide(
     order of ``utility.outcomes``, unless ``classes`` names them: for scikit-learn, which sorts its
     classes, pass ``classes=model.classes_``. Only draws have a Monte-Carlo error.
 
-    With ``settle``, a confidence below 1 such as 0.999, an input takes only as many draws as its decision needs: after
-    10, 20, 50, 100 and so on (whole groups), an input leaves whose decision is ahead of every other by more than
-    its Monte-Carlo error, so that at least this share of decisions is what endless draws would say. It does not depend
-    on the other inputs. An input that never settles takes all draws; at 1, all do. The promise is for draws that have
-    shown what they differ by. So the first look waits until each unit was dropped and kept once, with this
-    confidence: with dropout rates below 0.05 that takes hundreds of draws. And an input whose draws are all equal stays
-    as long as a share of others that may not have come yet could, at worst, turn its decision. What is not
-    covered: that only several units dropped together make a great loss, while all other draws differ a little.
+    With ``settle``, a confidence below 1 such as 0.999, each input uses only as many draws as its decision needs. After
+    10, 20, 50, 100, ... draws (whole groups), an input stops if its decision leads every other by more than the
+    Monte-Carlo error allows at this confidence. Inputs do not affect each other; one that never settles uses all draws,
+    and ``settle=1`` uses all draws for every input. The guarantee assumes that the draws so far show how draws differ:
+    the first check waits until every unit has been dropped and kept once with this confidence (hundreds of draws for
+    dropout rates below 0.05), and an input whose draws are all equal stays while unseen draws could still change its
+    decision. Not covered: a large loss that needs several units dropped together while all other draws differ little.
 
     The rule ``argmax`` is for comparison: it acts as if the most probable outcome were certain.
 
@@ -184,7 +183,7 @@ def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
 
 
 def _widening(freedom: int) -> float:
-    """Of a standard error from few draws, so that two of them are 95 %, as of a known one."""
+    """The factor that widens a standard error from few draws so that two of them cover 95 %."""
     return _student(0.975, freedom) / _student(0.975, None)
 
 
@@ -202,8 +201,8 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
     ends = _looks(predictor.samples, predictor.group)
     # A mistake may happen at every look but the last, and towards every other decision.
     doubt = (1 - confidence) / max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
-    if predictor.shown < 1:
-        needed = predictor.group * math.log(doubt) / math.log(1 - predictor.shown)
+    if predictor.group_coverage < 1:
+        needed = predictor.group * math.log(doubt) / math.log(1 - predictor.group_coverage)
         ends = [*(end for end in ends[:-1] if end >= needed), ends[-1]]
     one = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1)
     if one.numeric:  # their mixtures would have as many parts as the draws of each input

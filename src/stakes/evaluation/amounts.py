@@ -20,8 +20,15 @@ from stakes.mixtures import Quantiles
 from stakes.utility import Newsvendor, Utility
 
 FloatArray = NDArray[np.float64]
-WITHIN = (0.8, 0.9)  # shares of the outcomes that the intervals whose coverage is told should hold
-_SCORES = ("cost", "claimed_cost", "crps", "covered", "share", *(f"within_{100 * share:.0f}" for share in WITHIN))
+INTERVAL_SHARES = (0.8, 0.9)  # shares of the outcomes that the intervals whose coverage is told should hold
+_SCORES = (
+    "cost",
+    "claimed_cost",
+    "crps",
+    "covered",
+    "share",
+    *(f"within_{100 * share:.0f}" for share in INTERVAL_SHARES),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +101,7 @@ def score(predictions: AmountPredictions, outcomes: Tensor, utility: Utility) ->
         "covered": float((outcomes <= decisions.choice).double().mean()) if newsvendor else None,
         "share": float(np.mean(utility.share)) if isinstance(utility, Newsvendor) else None,
     }
-    for share in WITHIN:
+    for share in INTERVAL_SHARES:
         low, high = decisions.interval(share)
         scores[f"within_{100 * share:.0f}"] = float(((low <= outcomes) & (outcomes <= high)).double().mean())
     return AmountScored(predictions, decisions.choice, claimed, costs, scores)
@@ -227,5 +234,5 @@ def compare(
 
 
 def _mean(values: Sequence[float | None]) -> Any:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    present = [value for value in values if value is not None]
+    return float(np.mean(present)) if present else None

@@ -1,4 +1,4 @@
-"""Differences that rest on few cases of an outcome: a bootstrap of what happened does not tell what could have.
+"""Differences that rest on few cases of an outcome, where a bootstrap understates the uncertainty.
 
 Two models that differ in 2 of 40 cases of fraud could as well have differed in 7: so many are within a 95 % interval of
 a count of 2. Where that would undo a difference, it cannot be told from chance, whatever the bootstrap says. How often
@@ -41,7 +41,7 @@ def few_cases_clause(few: Sequence[FewCases]) -> str:
     return " and ".join(parts)
 
 
-def few_that_could_turn(
+def few_decisive_cases(
     utility: TableUtility, labels: NDArray[np.int64], difference: NDArray[np.float64]
 ) -> tuple[FewCases, ...]:
     """Outcomes whose few cases carry a difference, or could make up for the whole of it.
@@ -73,8 +73,8 @@ def at_stake(utility: TableUtility, labels: NDArray[np.int64]) -> NDArray[np.flo
     spread = utility.values.max(-2) - utility.values.min(-2)  # (C,) or (N, C)
     if spread.ndim == 1:
         return np.asarray(spread)
-    own = [column[labels == c] if (labels == c).any() else column for c, column in enumerate(spread.T)]
-    return np.array([values.mean() for values in own])
+    spreads = [column[labels == c] if (labels == c).any() else column for c, column in enumerate(spread.T)]
+    return np.array([values.mean() for values in spreads])
 
 
 def counted(outcome: str, count: int) -> str:

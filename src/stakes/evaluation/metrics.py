@@ -218,9 +218,9 @@ def _block_means(
     if np.shape(times) != table.shape[1:]:
         raise StakesError(f"expected a time for each of {table.shape[1]} examples, but got {np.shape(times)}")
     runs = len(table)
-    distinct, place = np.unique(times, return_inverse=True)
-    totals = np.stack([np.bincount(place, row) for row in table])  # (R, T)
-    counts = np.bincount(place)
+    distinct, time_index = np.unique(times, return_inverse=True)
+    totals = np.stack([np.bincount(time_index, row) for row in table])  # (R, T)
+    counts = np.bincount(time_index)
     length = block_length(times)
     starts = generator.integers(len(distinct), size=(resamples, -(-len(distinct) // length)))
     blocks = (starts[..., None] + np.arange(length)).reshape(resamples, -1)[:, : len(distinct)] % len(distinct)

@@ -69,7 +69,7 @@ def promise(
     values, limits = np.asarray(costs, dtype=np.float64), _limits(utility, worst)
     mean, stated = float(values.mean()), worst is not None
     if not withheld and limits is None:
-        withheld = "one decision may cost any amount; with --worst, the most that one can cost, it can be said"
+        withheld = "one decision may cost any amount; give the most that one can cost with --worst"
     if withheld or limits is None:
         return Promise(None, mean, limits, stated, reason=withheld)
     low, high = limits
@@ -113,7 +113,7 @@ def _rows_together(times: NDArray[np.float64]) -> int:
 
 
 def _block_means(values: NDArray[np.float64], times: NDArray[np.float64], block: int) -> NDArray[np.float64]:
-    """Of rows in the order of their times; the first few, which fill no block, are left out."""
+    """Block means in time order; the first rows, which fill no block, are dropped."""
     ordered = values[np.argsort(times, kind="stable")]
     return np.asarray(ordered[len(ordered) % block :].reshape(-1, block).mean(1))
 

@@ -94,21 +94,23 @@ def train_models(
     trains: Sequence[TensorExamples],
     validations: Sequence[TensorExamples] | None,
     utility: TableUtility,
-    seeds_of: Sequence[int],
+    model_seeds: Sequence[int],
 ) -> Iterator[tuple[Draws, History]]:
     """Train a network model for each seed, on its own examples, several in one stack; draws of each, and its epochs."""
     posteriors = [
         chosen.posterior(recipe, Features(require_tensor(train.x, "a table").shape[1]), len(utility.outcomes), seed)
-        for train, seed in zip(trains, seeds_of, strict=True)
+        for train, seed in zip(trains, model_seeds, strict=True)
     ]
     objective = chosen.objective(utility)
     settings: dict[str, Any] = {"utility": utility, "config": recipe.training}
     if len(posteriors) > 1:
-        histories = fit_together(posteriors, objective, trains, validations, seeds_of=seeds_of, **settings)
+        histories = fit_together(posteriors, objective, trains, validations, model_seeds=model_seeds, **settings)
     else:
         held_out = validations[0] if validations else None
-        histories = [fit(posteriors[0], objective, trains[0], held_out, seed=seeds_of[0], progress=False, **settings)]
-    for posterior, history, seed in zip(posteriors, histories, seeds_of, strict=True):
+        histories = [
+            fit(posteriors[0], objective, trains[0], held_out, seed=model_seeds[0], progress=False, **settings)
+        ]
+    for posterior, history, seed in zip(posteriors, histories, model_seeds, strict=True):
         yield posterior.draw(recipe.samples, seeds.derive(seed, "predict")), history
 
 

@@ -85,7 +85,7 @@ class Structure(ABC):
 
     @abstractmethod
     def factors(self, prior_precision: float) -> dict[str, Tensor]:
-        """Of the covariance ``(sum + prior_precision)^-1``, as `correlate` takes them."""
+        """The factors of the covariance ``(sum + prior_precision)^-1`` that `correlate` takes."""
 
     @staticmethod
     @abstractmethod

@@ -14,9 +14,9 @@ from stakes.likelihoods import Likelihood
 from stakes.outcomes import Footprint, Outcomes
 from stakes.posteriors._curvature import Gaussian
 from stakes.posteriors._sampling.balance import PAIR
-from stakes.posteriors._sampling.fusion import FusedNetwork, is_just
+from stakes.posteriors._sampling.fusion import FusedNetwork, is_exactly
 from stakes.posteriors._sampling.layers import without_dropout
-from stakes.posteriors._sampling.over_draws import Stacks
+from stakes.posteriors._sampling.over_draws import DrawTensors
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors.base import FrozenDraws
 
@@ -33,7 +33,7 @@ def find_last_layer(network: nn.Module, name: str | None) -> str:
         )
     name = names[-1] if name is None else name
     layer = modules[name]
-    if not (is_just(layer, nn.Linear) or _is_pointwise(layer)):
+    if not (is_exactly(layer, nn.Linear) or _is_pointwise(layer)):
         raise StakesError(
             f"expected PyTorch's linear layer or 1 x 1 convolution, without hooks, as the last layer, but {name!r} is "
             f"{layer}: name another one with layer=, or use weights='all'"
@@ -49,7 +49,7 @@ def find_last_layer(network: nn.Module, name: str | None) -> str:
 
 
 def _is_pointwise(layer: nn.Module) -> bool:
-    return is_just(layer, nn.Conv1d, nn.Conv2d, nn.Conv3d) and (
+    return is_exactly(layer, nn.Conv1d, nn.Conv2d, nn.Conv3d) and (
         {*layer.kernel_size, *layer.stride} == {1} and layer.padding in {(0,), (0, 0), (0, 0, 0)} and layer.groups == 1
     )
 
@@ -115,7 +115,7 @@ class LastLayerDraws(FrozenDraws):
     ) -> None:
         super().__init__(FusedNetwork(body_of(network, layer)), likelihood, samples, seed, PAIR)
         self._gaussian = gaussian
-        self._weights = Stacks(self._sample, samples)
+        self._weights = DrawTensors(self._sample, samples)
 
     @torch.no_grad()
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
@@ -136,24 +136,24 @@ class LastLayerDraws(FrozenDraws):
 
     def _move(self) -> None:
         self._gaussian = self._gaussian.to(self.device, self.dtype)
-        self._weights = Stacks(self._sample, self.samples)
+        self._weights = DrawTensors(self._sample, self.samples)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
-        shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
+        probed = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         row = inputs.call(self._network, inputs.rows(x, slice(0, 1)))  # (1, F, ...)
         outputs = row[:, 0].nbytes * len(self._gaussian.mean)
-        return accept_randomness(shown._replace(footprint=Footprint(shown.footprint.shared, outputs)))
+        return accept_randomness(probed._replace(footprint=Footprint(probed.footprint.shared, outputs)))
 
     def _sample(self, first: int, last: int) -> dict[str, Tensor]:
         return {"weights": self._gaussian.samples(self._seed, first, last)}
 
 
-def accept_randomness(shown: Probe) -> Probe:
+def accept_randomness(probed: Probe) -> Probe:
     """Of training, with a warning; what is random in eval mode too cannot be frozen."""
-    shown._replace(random_in_training=[]).refuse_randomness()
-    if shown.random_in_training:
-        warn_of_randomness(shown.random_in_training)
-    return shown
+    probed._replace(random_in_training=[]).refuse_randomness()
+    if probed.random_in_training:
+        warn_of_randomness(probed.random_in_training)
+    return probed
 
 
 def warn_of_randomness(names: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from stakes.likelihoods import Categorical, Likelihood
 from stakes.outcomes import Footprint, Outcomes, Predictor
 from stakes.posteriors._export import export
 from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
-from stakes.posteriors._sampling.over_draws import OverDraws, Stacks
+from stakes.posteriors._sampling.over_draws import DrawTensors, OverDraws
 from stakes.posteriors._sampling.probe import Probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.registry import Registry
@@ -145,7 +145,7 @@ class Draws(Predictor):
 class Plan(NamedTuple):
     """How inputs of one shape are drawn for."""
 
-    masks: Stacks
+    masks: DrawTensors
     layouts: Mapping[str, MaskLayout]
     footprint: Footprint
 
@@ -156,7 +156,7 @@ class FrozenDraws(Draws):
     What it has to know of inputs is found by a probe, at the first input of each shape.
     """
 
-    _weights: Stacks  # of families that sample weights
+    _weights: DrawTensors  # of families that sample weights
     _stacked: StackedLayers | None = None  # of plain networks
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int, group: int = 1) -> None:
@@ -218,17 +218,17 @@ class FrozenDraws(Draws):
         plan = self._plans.get(key)
         if plan is None:
             with self._lock:
-                shown = self._probe(x, check=key not in self.checked)
+                probed = self._probe(x, check=key not in self.checked)
                 self.checked.add(key)
-            masks = Stacks(GroupedMasks(shown.layouts, self.group, self._seed, self.device), self.samples)
-            plan = Plan(masks, shown.layouts, shown.footprint)
+            masks = DrawTensors(GroupedMasks(probed.layouts, self.group, self._seed, self.device), self.samples)
+            plan = Plan(masks, probed.layouts, probed.footprint)
             self._plans = {**dict([*self._plans.items()][1 - KNOWN_SHAPES :]), key: plan}
         return plan
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in eval mode inside, and every part of it back in the mode it was in after."""
+    """Put the module in eval mode; restore the mode of every submodule on exit."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

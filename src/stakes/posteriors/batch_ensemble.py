@@ -85,10 +85,10 @@ class BatchEnsembleDraws(FrozenDraws):
         yield self.outcomes(x, first, self.samples if last is None else last)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
-        shown = probe_members(self._network, x, check)
+        probed = probe_members(self._network, x, check)
         # What it saw go through the network are all members.
-        shared, all_members = shown.footprint
-        return shown._replace(footprint=Footprint(shared, -(-all_members // _members(self._network))))
+        shared, all_members = probed.footprint
+        return probed._replace(footprint=Footprint(shared, -(-all_members // _members(self._network))))
 
 
 def _members(network: nn.Module) -> int:

@@ -20,7 +20,7 @@ from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
-from stakes.posteriors._sampling.balance import fresh_masks, group_size, share_shown
+from stakes.posteriors._sampling.balance import fresh_masks, group_coverage, group_size
 from stakes.posteriors._sampling.encoder import fuse_encoders, fused_encoders
 from stakes.posteriors._sampling.fusion import FusedNetwork, ImageOrder
 from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
@@ -52,7 +52,7 @@ class MCDropout(Posterior):
         self.network = network
         self.lengthscale = lengthscale
         self._over_draws, self._image_order = OverDraws(network), ImageOrder(network)
-        self._known = _Known.of(network)
+        self._info = _NetworkInfo.of(network)
 
     @classmethod
     def insert(
@@ -65,7 +65,7 @@ class MCDropout(Posterior):
         layer: Callable[[float], nn.Module] = nn.Dropout,
         lengthscale: float = 0.1,
     ) -> Self:
-        """Of a copy of ``network``, a trained one without dropout, say, with ``layer(p)`` before some of its layers.
+        """Insert ``layer(p)`` before some layers of a copy of ``network``, such as a trained one without dropout.
 
         >>> MCDropout.insert(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), p=0.1).network
         Sequential(
@@ -92,27 +92,27 @@ class MCDropout(Posterior):
     def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
         """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
-        known = self._up_to_date()
-        layouts = known.layouts_for(x, self.network)
+        info = self._current_info()
+        layouts = info.layouts_for(x, self.network)
         if layouts is None:
             return self.outputs(x, samples)
         device = inputs.tensors_of(x)[0].device
         masks = {
-            key: fresh_masks(layout.p, known.group, layout.shape, samples, device) for key, layout in layouts.items()
+            key: fresh_masks(layout.p, info.group, layout.shape, samples, device) for key, layout in layouts.items()
         }
-        if known.stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
-            return known.stacked(x, masks)
+        if info.stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+            return info.stacked(x, masks)
         with taking_masks(self.network), fused_encoders(self.network):
             return self._image_order(lambda x: self._over_draws.masked(self.network, x, masks, layouts), x)
 
     def kl(self) -> Tensor:
-        keep = self._up_to_date().keep
+        keep = self._current_info().keep
         return self.lengthscale**2 * keep / 2 * squared_norm(weight_matrices(self.network))
 
     def draw(self, samples: int, seed: int) -> "DropoutDraws":
         require_samples(samples)
         draws = DropoutDraws(self.network, self.likelihood, samples, seed)
-        draws.checked = self._up_to_date().checked
+        draws.checked = self._current_info().checked
         return draws
 
     def check(self, x: Inputs) -> None:
@@ -121,15 +121,15 @@ class MCDropout(Posterior):
     def settings(self) -> dict[str, Any]:
         return {"lengthscale": self.lengthscale}
 
-    def _up_to_date(self) -> "_Known":
-        """What is known of the network as it is now: its layers and rates may be changed in training."""
-        if not self._known.holds_for(self.network):
-            self._known = _Known.of(self.network)
-        return self._known
+    def _current_info(self) -> "_NetworkInfo":
+        """The info of the network as it is now: its layers and rates may be changed in training."""
+        if not self._info.holds_for(self.network):
+            self._info = _NetworkInfo.of(self.network)
+        return self._info
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _NetworkInfo:
     """What follows from the layers of a network, and from their rates of dropout."""
 
     layers: tuple[nn.Module, ...]
@@ -141,7 +141,7 @@ class _Known:
     checked: set[Hashable] = field(default_factory=set)
 
     @classmethod
-    def of(cls, network: nn.Module) -> "_Known":
+    def of(cls, network: nn.Module) -> "_NetworkInfo":
         layers = tuple(network.modules())
         rates = tuple(map(dropout_rate, layers))
         dropout = [rate for rate in rates if rate > 0]
@@ -160,7 +160,7 @@ class _Known:
         return same and tuple(map(dropout_rate, layers)) == self.rates
 
     def layouts_for(self, x: Inputs, network: nn.Module) -> Mapping[str, MaskLayout] | None:
-        """Of masks that all examples of such inputs can share; None where that cannot be told."""
+        """The layouts of masks that all examples can share; None if they cannot be determined."""
         key = inputs.signature(x)
         if key not in self.layouts:
             try:
@@ -186,7 +186,7 @@ class DropoutDraws(FrozenDraws):
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
         rates = [dropout_rate(layer) for layer in dropout_layers(network)]
         super().__init__(FusedNetwork(fuse_encoders(frozen(network))), likelihood, samples, seed, group_size(rates))
-        self.shown = share_shown(rates)
+        self.group_coverage = group_coverage(rates)
         self._stacked = StackedLayers.of_layers(self._network.layers or [], names={})
 
     @torch.no_grad()
@@ -207,14 +207,14 @@ class DropoutDraws(FrozenDraws):
         if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
             layouts, footprint = self._stacked.layouts(x)
             return Probe(footprint, layouts, [], [], Counter(), [])
-        shown = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
-        shown.refuse_randomness()
-        if not shown.layouts:
+        probed = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
+        probed.refuse_randomness()
+        if not probed.layouts:
             raise StakesError(
                 "expected the network to call its dropout layers, but it did not for this input: its draws "
                 "would all be equal"
             )
-        called = {key.rpartition("/")[0] for key in shown.layouts}
+        called = {key.rpartition("/")[0] for key in probed.layouts}
         names = [part.name for part in self._network.modules() if isinstance(part, FrozenDropout)]
         silent = [name.removesuffix(f".{CHILD}") for name in names if name.endswith(CHILD) and name not in called]
         if silent:
@@ -222,4 +222,4 @@ class DropoutDraws(FrozenDraws):
                 f"expected the network to call the layers before which dropout was inserted, but it does not call "
                 f"{listing(silent)} (it may read their weights instead): leave them out of where="
             )
-        return shown
+        return probed

@@ -161,11 +161,11 @@ class EnsembleDraws(FrozenDraws):
 
 def probe_members(network: nn.Module, x: Inputs, check: bool) -> Probe:
     """Probe a member, or a network of several: what is random in training is warned of, for a draw has none of it."""
-    shown = probe(network, x, all_random=True, check=check)
-    shown._replace(random_in_training=[]).refuse_randomness()
-    if shown.random_in_training:
-        _warn_of_randomness(shown.random_in_training)
-    return shown
+    probed = probe(network, x, all_random=True, check=check)
+    probed._replace(random_in_training=[]).refuse_randomness()
+    if probed.random_in_training:
+        _warn_of_randomness(probed.random_in_training)
+    return probed
 
 
 def _settings_of(network: nn.Module) -> list[object]:

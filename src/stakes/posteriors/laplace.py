@@ -5,9 +5,8 @@
 with J_n the Jacobian of the outputs for an example, and L_n the Hessian of its -log p(label) in the outputs, which is
 diag(p) - p p' for classes. For the last layer H is the exact Hessian; for all weights, its Gauss-Newton approximation.
 
-Written here, and not around laplace-torch 0.3, which works with torch 2.13 and judges this in the tests: its likelihood
-is one of three names, where ours is any `Likelihood`. It also requires ten packages, of them torchvision, which as pip
-chose it did not load beside the CPU build of torch.
+This is not a wrapper of laplace-torch 0.3, which supports three likelihoods by name and requires torchvision; the tests
+compare against it.
 """
 
 import math
@@ -45,7 +44,7 @@ from stakes.posteriors._last_layer import (
 )
 from stakes.posteriors._sampling.balance import PAIR
 from stakes.posteriors._sampling.layers import dropout_layers, without_dropout
-from stakes.posteriors._sampling.over_draws import Stacks
+from stakes.posteriors._sampling.over_draws import DrawTensors
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import (
@@ -73,11 +72,11 @@ class Laplace(Posterior):
     >>> posterior.draw(100, seed=0)(torch.randn(4, 3)).mean_probs().shape
     torch.Size([4, 2])
 
-    Random are the ``weights`` of the ``"last"`` layer, linear or a 1 x 1 convolution, or ``"all"``. The last layer is
-    the one that the network registers last, unless ``layer`` gives another name. The ``structure`` of the covariance
-    is ``"full"``, ``"diag"``, or, for a last layer with many weights, ``"kron"``. ``prior_sd`` is that of every weight;
-    ``"evidence"`` takes the one with the highest marginal likelihood in a grid with steps of 6 %, and is 1 in training.
-    The one used is ``fitted_prior_sd``, 0 before the fit.
+    ``weights`` selects what is random: the ``"last"`` layer (linear or a 1 x 1 convolution) or ``"all"``. The last
+    layer is the one registered last, unless ``layer`` names another. ``structure`` is that of the covariance:
+    ``"full"``, ``"diag"``, or ``"kron"`` for a large last layer. ``prior_sd`` applies to every weight; ``"evidence"``
+    picks the value with the highest marginal likelihood from a grid in steps of 6 % (training then uses 1).
+    ``fitted_prior_sd`` is the value used, 0 before the fit.
 
     `fit` trains the network to its mode and ends with `finish`. In training mode there is one draw: the network.
     """
@@ -209,7 +208,7 @@ class LaplaceDraws(FrozenDraws):
     def __init__(self, network: nn.Module, gaussian: Gaussian, likelihood: Likelihood, samples: int, seed: int) -> None:
         super().__init__(without_dropout(network), likelihood, samples, seed, PAIR)
         self._gaussian = gaussian
-        self._weights = Stacks(self._sample, samples)
+        self._weights = DrawTensors(self._sample, samples)
         self._stacked = StackedLayers.of(self._network)
 
     @torch.no_grad()
@@ -223,7 +222,7 @@ class LaplaceDraws(FrozenDraws):
 
     def _move(self) -> None:
         self._gaussian = self._gaussian.to(self.device, self.dtype)
-        self._weights = Stacks(self._sample, self.samples)
+        self._weights = DrawTensors(self._sample, self.samples)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
         return accept_randomness(probe(self._network, x, all_random=True, check=check))

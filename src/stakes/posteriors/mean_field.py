@@ -25,10 +25,10 @@ from stakes import inputs
 from stakes.errors import StakesError, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
-from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_size, share_shown
+from stakes.posteriors._sampling.balance import PAIR, antithetic_normal, group_coverage, group_size
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, swap_layers
 from stakes.posteriors._sampling.masks import ActiveMasks, active
-from stakes.posteriors._sampling.over_draws import OverDraws, Stacks
+from stakes.posteriors._sampling.over_draws import DrawTensors, OverDraws
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors.base import FrozenDraws, Posterior, families, require_samples
@@ -100,14 +100,14 @@ class MeanFieldDraws(FrozenDraws):
         plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
         rates = [dropout_rate(layer) for layer in dropout_layers(plain)]
         super().__init__(frozen(plain), likelihood, samples, seed, group_size(rates) if rates else PAIR)
-        self.shown = share_shown(rates)
+        self.group_coverage = group_coverage(rates)
         self._gaussians = {
             f"{name}.{key}".lstrip("."): moments
             for name, layer in network.named_modules()
             if isinstance(layer, GaussianLayer)
             for key, moments in layer.frozen_moments().items()
         }
-        self._weights = Stacks(self._sample, samples)
+        self._weights = DrawTensors(self._sample, samples)
         self._stacked = StackedLayers.of(self._network)
 
     @torch.no_grad()
@@ -129,26 +129,26 @@ class MeanFieldDraws(FrozenDraws):
             key: (mean.to(self.device, self.dtype), sd.to(self.device, self.dtype))
             for key, (mean, sd) in self._gaussians.items()
         }
-        self._weights = Stacks(self._sample, self.samples)
+        self._weights = DrawTensors(self._sample, self.samples)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
-        shown = probe(self._network, x, all_random=True, check=check)
-        shown.refuse_randomness()
+        probed = probe(self._network, x, all_random=True, check=check)
+        probed.refuse_randomness()
         layers = {key.rpartition(".")[0] for key in self._gaussians}
-        repeated = [name for name in sorted(layers) if shown.module_calls[name] > 1]
+        repeated = [name for name in sorted(layers) if probed.module_calls[name] > 1]
         if repeated:
             raise StakesError(
                 f"expected layers that are called once for an input, but {listing(repeated)} are called more often, "
                 "each time with other noise in training and with the same in a draw: use MCDropout or Ensemble"
             )
-        others = sorted(layers & set(shown.not_batch_first))
+        others = sorted(layers & set(probed.not_batch_first))
         if others:
             raise StakesError(
                 f"expected the batch on axis 0 of what enters the layers {listing(others)}: in training each entry of "
                 "that axis has noise of its own, and tokens or frames of one input have to share theirs. Give "
                 "Transformers batch_first=True, keep frames on an axis of their own, or use MCDropout or Ensemble"
             )
-        return shown
+        return probed
 
     def _sample(self, first: int, last: int) -> dict[str, Tensor]:
         weights = {}
@@ -248,7 +248,7 @@ def _per_example(like: Tensor, axis: int) -> list[int]:
 
 @contextmanager
 def _mirrored_noise(network: nn.Module) -> Iterator[None]:
-    """Inside, the second half of a batch gets the opposite of the noise of the first."""
+    """Give the second half of every batch the opposite noise of the first half."""
     layers = [layer for layer in network.modules() if isinstance(layer, GaussianLayer)]
     for layer in layers:
         layer.mirrored = True

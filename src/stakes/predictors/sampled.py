@@ -40,8 +40,8 @@ class SampledPosterior(Predictor):
         return self.draws.group
 
     @property
-    def shown(self) -> float:  # type: ignore[override]
-        return self.draws.shown
+    def group_coverage(self) -> float:  # type: ignore[override]
+        return self.draws.group_coverage
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from stakes.evaluation.metrics import block_length
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.headline import contrast
 from stakes.report.words import verdict
 from stakes.tables.run import FinishedRun, Run
@@ -16,7 +16,7 @@ FINDINGS = {
     "less": "worse, beyond chance",
     "unclear": "cannot be told apart",
     "same": "the same",
-    "untold": "too few cases to tell",
+    "too_few": "too few cases to tell",
 }
 ABOUT = {
     "standard": "is a neural network that learns as if all mistakes were alike",
@@ -34,7 +34,7 @@ ABOUT = {
 
 def alternatives(run: Run) -> dict[str, Any]:
     """Rows with levels and gains over the reference, as text and on common scales."""
-    amounts, comparison = Amounts.of(run.utility), run.comparison
+    amounts, comparison = AmountFormat.of(run.utility), run.comparison
     rows = []
     for row in comparison.rows:
         if row.model == "constant" and row.rule == "argmax":  # the most frequent outcome: nobody would decide so
@@ -60,7 +60,7 @@ def alternatives(run: Run) -> dict[str, Any]:
 
 def chosen_because(run: FinishedRun) -> str:
     """Why a model was chosen, and how sure that is."""
-    choice, amounts = run.comparison.choice, Amounts.of(run.utility)
+    choice, amounts = run.comparison.choice, AmountFormat.of(run.utility)
     if choice.lead is None or choice.rival is None:
         return f"{choice.why}."
     gain, finding = amounts.gain(choice.lead), verdict(choice.lead)

@@ -9,13 +9,13 @@ import torch
 from stakes._io.files import write_json, write_text
 from stakes.evaluation.amounts import shares_below
 from stakes.evaluation.metrics import Interval
-from stakes.report.amounts import Amounts
-from stakes.report.evaluation import UNKNOWN_LAST_TEST, new_folder, shared_parts, told_of_drift, told_of_retraining
-from stakes.report.numbers.claims import binned, bins_chart, coverage_chart, coverage_curve, told_of_coverage
+from stakes.report.amounts import AmountFormat
+from stakes.report.evaluation import UNKNOWN_LAST_TEST, drift_sentences, new_folder, retraining_sentence, shared_parts
+from stakes.report.numbers.claims import binned, bins_chart, coverage_chart, coverage_curve, coverage_sentence
 from stakes.report.numbers.fan import BY_DECISION, fan_chart, shown_rows, time_ticks, which_rows
 from stakes.report.numbers.models import action_rows, error_rows
 from stakes.report.page import render
-from stakes.report.promises import told_of_promise
+from stakes.report.promises import promise_sentence
 from stakes.report.words import number_of, share, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
 from stakes.tables.evaluate import FEW_ROWS
@@ -27,10 +27,10 @@ def sentences(evaluation: AmountEvaluation) -> list[str]:
     """All that matters, the question of retraining last."""
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
     if evaluation.covered is not None and evaluation.share is not None:
-        parts.append(told_of_coverage(evaluation.covered, evaluation.share, evaluation.rows, evaluation.unbounded))
-    parts += [told_of_promise(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
-    parts += [*evaluation.remarks, *told_of_drift(evaluation.drift)]
-    return [*parts, told_of_retraining(evaluation.due, evaluation.reasons, evaluation.rows)]
+        parts.append(coverage_sentence(evaluation.covered, evaluation.share, evaluation.rows, evaluation.unbounded))
+    parts += [promise_sentence(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
+    parts += [*evaluation.remarks, *drift_sentences(evaluation.drift)]
+    return [*parts, retraining_sentence(evaluation.due, evaluation.reasons, evaluation.rows)]
 
 
 def write_evaluation(evaluation: AmountEvaluation, run: Path, out: Path | None = None) -> Path:
@@ -42,7 +42,7 @@ def write_evaluation(evaluation: AmountEvaluation, run: Path, out: Path | None =
 
 
 def _realised(evaluation: AmountEvaluation) -> str:
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     lost = ", ".join(f"{reason} ({count:,})" for reason, count in evaluation.left_out.items())
     cost = f"{amounts.mean(evaluation.cost)} each (95 % interval {amounts.ends(evaluation.cost)})"
     return f"{_at(evaluation)}{number_of(evaluation.rows, 'decision')} cost {cost}.{lost and f' Left out: {lost}.'}"
@@ -50,7 +50,7 @@ def _realised(evaluation: AmountEvaluation) -> str:
 
 def _at(evaluation: AmountEvaluation) -> str:
     """Which other costs, if they are not those of the run."""
-    other, amounts = evaluation.other, Amounts.of(evaluation.utility)
+    other, amounts = evaluation.other, AmountFormat.of(evaluation.utility)
     if "costs" in evaluation.files:
         return f"At the costs of {evaluation.files['costs']}, "
     if isinstance(other, PricedNewsvendor):
@@ -63,7 +63,7 @@ def _at(evaluation: AmountEvaluation) -> str:
 
 
 def _without_model(evaluation: AmountEvaluation) -> str:
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     return (
         f"Deciding the same every time ({evaluation.constant}) would have cost "
         f"{amounts.interval(evaluation.constant_cost)}: the decisions cost "
@@ -74,7 +74,7 @@ def _without_model(evaluation: AmountEvaluation) -> str:
 def _before(evaluation: AmountEvaluation) -> str:
     if evaluation.last.cost is None or evaluation.against_last is None:
         return UNKNOWN_LAST_TEST.format(would="would have cost")
-    amounts, did = Amounts.of(evaluation.utility), "cost" if evaluation.other is None else "would have cost"
+    amounts, did = AmountFormat.of(evaluation.utility), "cost" if evaluation.other is None else "would have cost"
     cost, change = amounts.interval(evaluation.last.cost), _difference(evaluation.against_last, evaluation)
     return f"In the last test, of {evaluation.last.rows:,} rows, decisions {did} {cost}: now {change}."
 
@@ -82,7 +82,7 @@ def _before(evaluation: AmountEvaluation) -> str:
 def _claims(evaluation: AmountEvaluation) -> str:
     if evaluation.claimed_cost is None or evaluation.above_claim is None:
         return "What the model claimed is not known: the decisions came without expected costs."
-    amounts, above = Amounts.of(evaluation.utility), evaluation.above_claim
+    amounts, above = AmountFormat.of(evaluation.utility), evaluation.above_claim
     difference = _difference(Interval(-above.mean, -above.high, -above.low), evaluation)
     within = (
         "" if evaluation.within is None else f"; {share(evaluation.within)} of the outcomes were in its 90 % interval"
@@ -92,7 +92,7 @@ def _claims(evaluation: AmountEvaluation) -> str:
 
 
 def _difference(saving: Interval, evaluation: AmountEvaluation) -> str:
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     if verdict(saving) == "same":
         return "the same"
     chance = "not beyond chance" if verdict(saving) == "unclear" else "beyond chance"
@@ -105,7 +105,7 @@ def _difference(saving: Interval, evaluation: AmountEvaluation) -> str:
 
 
 def _page(evaluation: AmountEvaluation, words: list[str]) -> dict[str, Any]:
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     shown = {
         "the decisions": amounts.interval(evaluation.cost),
         f"the same every time: {evaluation.constant}": amounts.interval(evaluation.constant_cost),
@@ -158,7 +158,7 @@ def _fan(evaluation: AmountEvaluation) -> dict[str, Any]:
     return {"chart": fan_chart(bands, None, decided, cases.outcomes[rows], ticks, words), "which": which}
 
 
-def _claims_shown(evaluation: AmountEvaluation, amounts: Amounts) -> dict[str, Any]:
+def _claims_shown(evaluation: AmountEvaluation, amounts: AmountFormat) -> dict[str, Any]:
     """What was expected against what came, now and in the last test, as a table and charts."""
     cases, last, digits = evaluation.cases, evaluation.last, amounts.digits(evaluation.cost)
     claimed = evaluation.claimed_cost

@@ -18,7 +18,7 @@ def rule_names(costs: bool) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Amounts:
+class AmountFormat:
     """How amounts of a utility are shown: as costs or as utilities, whichever the user gave."""
 
     unit: str
@@ -27,7 +27,7 @@ class Amounts:
     scale: float
 
     @classmethod
-    def of(cls, utility: Utility) -> "Amounts":
+    def of(cls, utility: Utility) -> "AmountFormat":
         return cls(utility.unit, utility.given == "cost", utility.best, utility.scale)
 
     @property

@@ -1,7 +1,7 @@
 """What a reader has to know before relying on a report, in sentences; none where there is nothing."""
 
 from stakes.evaluation.few_cases import FEW_CASES, UNSEEN, at_stake, case_counts, counted
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.words import verdict
 from stakes.tables.run import FinishedRun, Run
 
@@ -41,7 +41,7 @@ def _few_cases(run: Run) -> list[str]:
     ]
     if not rare:
         return []
-    noun = Amounts.of(run.utility).noun
+    noun = AmountFormat.of(run.utility).noun
     return [
         f"{', '.join(rare)} among {len(run.labels):,} test rows: what is said of the {noun} of mistakes about them is "
         "uncertain, more than the intervals show."
@@ -49,7 +49,7 @@ def _few_cases(run: Run) -> list[str]:
 
 
 def close_choice(run: FinishedRun) -> list[str]:
-    choice, amounts = run.comparison.choice, Amounts.of(run.utility)
+    choice, amounts = run.comparison.choice, AmountFormat.of(run.utility)
     if choice.lead is None or choice.rival is None or verdict(choice.lead) == "more":
         return []
     if verdict(choice.lead) == "same":

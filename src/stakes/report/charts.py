@@ -153,7 +153,7 @@ def round_numbers(low: float, high: float, most: int = 7) -> list[float]:
     unit = 10.0 ** floor(log10(width / most))
     step = next(unit * factor for factor in (1, 2, 5, 10, 20) if width / (unit * factor) <= most - 1)
     count = floor((high - floor(low / step) * step) / step + 1e-9)
-    return [step * (floor(low / step) + place) for place in range(count + 1)]
+    return [step * (floor(low / step) + index) for index in range(count + 1)]
 
 
 def _sample(index: int, thick: bool) -> tuple[str, str, str, list[str]]:

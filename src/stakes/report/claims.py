@@ -7,14 +7,14 @@ import torch
 
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.charts import reliability_chart
 from stakes.tables.run import Run
 
 
 def claims(run: Run) -> dict[str, Any]:
     """Expected against actual amounts per decision, and reliability."""
-    amounts, models = Amounts.of(run.utility), run.comparison.models
+    amounts, models = AmountFormat.of(run.utility), run.comparison.models
     rows, curves = {}, {}
     for model in models:
         row = run.comparison.row(model, "optimal")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from stakes.decisions import RULES
 from stakes.evaluation.comparison import Row, select
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.words import number, share
 from stakes.tables.run import Run
 
@@ -17,7 +17,7 @@ _NEVER = 1e-12  # a range of probabilities that is narrower is none
 
 def confusions(run: Run) -> list[dict[str, Any]]:
     """How often each decision met each outcome, and what that came to; the chosen model first."""
-    tables, names = [], Amounts.of(run.utility).rule_names
+    tables, names = [], AmountFormat.of(run.utility).rule_names
     for row in sorted(run.comparison.rows, key=lambda row: not run.comparison.is_chosen(row)):
         scored = select(run.scored, row.model, row.rule)
         counts = np.sum([item.counts for item in scored], axis=0)
@@ -46,7 +46,7 @@ def recall(run: Run) -> dict[str, Any] | None:
         rows.append(("all", "", f"{counts['optimal'].sum():,}", right))
     return {
         "rows": rows,
-        "rules": [Amounts.of(utility).rule_names[rule] for rule in rules],
+        "rules": [AmountFormat.of(utility).rule_names[rule] for rule in rules],
         "names": _recall_names(run),
     }
 
@@ -73,7 +73,7 @@ def thresholds(run: Run) -> str | None:
     taken = {decision for decision, _, _ in ranges}
     never = [f"“{name}”" for d, name in enumerate(utility.decisions) if d not in taken]
     rest = f" {', '.join(never)} {'is' if len(never) == 1 else 'are'} never best." if never else ""
-    return f"At these {Amounts.of(utility).plural}, decide {', '.join(parts)}.{rest}"
+    return f"At these {AmountFormat.of(utility).plural}, decide {', '.join(parts)}.{rest}"
 
 
 def percent(value: float) -> str:

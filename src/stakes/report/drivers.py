@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.tables.run import FinishedRun
 
 MOST_SHOWN = 15
@@ -12,7 +12,7 @@ def drivers(run: FinishedRun) -> dict[str, Any] | None:
     """The columns that matter most, with intervals; None where no model was chosen, or nothing was measured."""
     if not run.importance:
         return None
-    amounts = Amounts.of(run.utility)
+    amounts = AmountFormat.of(run.utility)
     measured = run.importance["columns"]
     loss = {name: amounts.gain(interval) for name, interval in measured.items()}
     ordered = sorted(loss, key=lambda name: -loss[name].mean)

@@ -8,10 +8,10 @@ from stakes._io.files import write_json, write_text
 from stakes.errors import StakesError, listing
 from stakes.evaluation.few_cases import FEW_CASES, FewCases, few_cases_clause
 from stakes.evaluation.metrics import Interval
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.charts import reliability_chart
 from stakes.report.page import render
-from stakes.report.promises import told_of_promise
+from stakes.report.promises import promise_sentence
 from stakes.report.words import number_of, verdict
 from stakes.tables.amounts.evaluate import AmountEvaluation
 from stakes.tables.drift import Drift
@@ -28,27 +28,29 @@ _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would h
 def sentences(evaluation: Evaluation) -> list[str]:
     """All that matters, the question of retraining last."""
     parts = [_realised(evaluation), _without_model(evaluation), _before(evaluation), _claims(evaluation)]
-    parts += [told_of_promise(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
-    return [*parts, *told_of_drift(evaluation.drift), retraining(evaluation)]
+    parts += [promise_sentence(evaluation.promise, evaluation.utility)] if evaluation.promise.bound is not None else []
+    return [*parts, *drift_sentences(evaluation.drift), retraining(evaluation)]
 
 
-def told_of_drift(drift: Drift | None) -> list[str]:
+def drift_sentences(drift: Drift | None) -> list[str]:
     """Whether rows are like those of training, in sentences."""
     if drift is not None:
         return drift.sentences()
-    return ["Whether rows have drifted cannot be told: their columns, or those of the training rows, are not known."]
+    return ["Drift is unknown: the columns of these rows, or of the training rows, are not available."]
 
 
 def retraining(evaluation: Evaluation) -> str:
     """Whether it is due, and why."""
     dearer = "cost more" if evaluation.utility.given == "cost" else "are worth less"
     off = listing([each.name for each in evaluation.outcomes if each.off])
-    return told_of_retraining(evaluation.due, evaluation.reasons, evaluation.rows, dearer, off)
+    return retraining_sentence(evaluation.due, evaluation.reasons, evaluation.rows, dearer, off)
 
 
-def told_of_retraining(due: Due, because: Sequence[Reason], rows: int, dearer: str = "cost more", off: str = "") -> str:
+def retraining_sentence(
+    due: Due, because: Sequence[Reason], rows: int, dearer: str = "cost more", off: str = ""
+) -> str:
     """Whether retraining is due, in a sentence."""
-    clauses: dict[Reason, str] = {
+    verb: dict[Reason, str] = {
         "last test": f"the decisions {dearer} than in the last test",
         "claim": f"the decisions {dearer} than the model claims",
         "constant": "deciding the same for everybody would have been better",
@@ -56,7 +58,7 @@ def told_of_retraining(due: Due, because: Sequence[Reason], rows: int, dearer: s
         "shifted": "the rows are no longer distributed like the training rows",
         "unusual": "many rows are unlike any training row",
     }
-    reasons = ", and ".join(clauses[reason] for reason in because)
+    reasons = ", and ".join(verb[reason] for reason in because)
     return {
         "yes": f"Retraining is due: {reasons}, beyond chance.",
         "watch": f"Retraining may be due soon: {reasons}; the decisions are not worse for it so far.",
@@ -89,13 +91,13 @@ def new_folder(run: Path, out: Path | None) -> Path:
 
 
 def _amount(worth: Interval, evaluation: Evaluation) -> str:
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     return amounts.interval(amounts.level(worth))
 
 
 def _difference(difference: Interval, evaluation: Evaluation, few: Sequence[FewCases] = ()) -> str:
     """Of mean utilities, in words; above 0 is better. ``few`` are cases that could turn it."""
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     gain = amounts.gain(difference)
     if verdict(gain) == "same":
         return "the same"
@@ -107,7 +109,7 @@ def _difference(difference: Interval, evaluation: Evaluation, few: Sequence[FewC
 
 def _realised(evaluation: Evaluation) -> str:
     did, _ = _VERB[evaluation.utility.given]
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     level = amounts.level(evaluation.worth)
     amount = f"{amounts.mean(level)} each (95 % interval {amounts.ends(level)})"
     other = evaluation.files.get("costs")
@@ -133,15 +135,15 @@ def _before(evaluation: Evaluation) -> str:
     if evaluation.last_worth is None or evaluation.against_last is None:
         return UNKNOWN_LAST_TEST.format(would=would)
     amount, change = _amount(evaluation.last_worth, evaluation), _difference(evaluation.against_last, evaluation)
-    clauses = would if "costs" in evaluation.files else did
-    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {clauses} {amount}: now {change}."
+    verb = would if "costs" in evaluation.files else did
+    return f"In the last test, of {evaluation.last_rows:,} rows, decisions {verb} {amount}: now {change}."
 
 
 def _claims(evaluation: Evaluation) -> str:
     if evaluation.claimed is None or evaluation.against_claim is None or evaluation.reliability is None:
         return "What the model claimed is not known: the decisions came without probabilities."
     did, _ = _VERB[evaluation.utility.given]
-    amounts = Amounts.of(evaluation.utility)
+    amounts = AmountFormat.of(evaluation.utility)
     claimed = amounts.plain(amounts.value(evaluation.claimed))
     ece, before = evaluation.reliability.ece, evaluation.last_reliability.ece
     return (
@@ -151,7 +153,7 @@ def _claims(evaluation: Evaluation) -> str:
 
 
 def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
-    given, shown = evaluation.utility.given, Amounts.of(evaluation.utility)
+    given, shown = evaluation.utility.given, AmountFormat.of(evaluation.utility)
     amounts = {
         "the decisions": _amount(evaluation.worth, evaluation),
         f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
@@ -178,7 +180,7 @@ def shared_parts(
 ) -> dict[str, Any]:
     """The context of ``evaluated.html``: what the page has for classes and for amounts."""
     drift, promised = evaluation.drift, evaluation.promise
-    withheld = [told_of_promise(promised, evaluation.utility)] if promised.bound is None else []
+    withheld = [promise_sentence(promised, evaluation.utility)] if promised.bound is None else []
     return {
         "title": f"What decisions about {evaluation.target} came to",
         "parts": {
@@ -189,7 +191,7 @@ def shared_parts(
         },
         "evaluation": evaluation,
         "sentences": words,
-        "shown": Amounts.of(evaluation.utility),
+        "shown": AmountFormat.of(evaluation.utility),
         "amounts": amounts,
         "notes": [*notes, *withheld],
         "columns": sorted(drift.columns, key=lambda column: -column.psi)[:SHOWN_COLUMNS] if drift else [],

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from stakes.evaluation.comparison import best_seed
-from stakes.report.amounts import BEFORE_NUMBER, Amounts
+from stakes.report.amounts import BEFORE_NUMBER, AmountFormat
 from stakes.seeds import numpy_generator
 from stakes.tables.run import FinishedRun, Run
 
@@ -22,7 +22,7 @@ def explorer(run: Run) -> dict[str, Any]:
 
     That is the cells to edit, the cost that is varied at first (the largest), and which rows the page is about.
     """
-    utility, amounts = run.utility, Amounts.of(run.utility)
+    utility, amounts = run.utility, AmountFormat.of(run.utility)
     kept = kept_rows(run, max(1, min(MOST_ROWS, MOST_NUMBERS // len(utility.outcomes))))
     predictions = best_seed(run.predictions, run.comparison.chosen)
     # Without the noise of a conversion from utilities: 0.1, and not 0.09999999999999998.
@@ -74,8 +74,8 @@ def scope(run: FinishedRun, what: str, seed: int, kept: int, name: str | None) -
         which = f"{kept:,} of {which}, drawn at random (seed {settings['seed']}) to keep this page small"
     which_seed = f" (seed {seed}, the one in model/)" if settings["seeds"] > 1 else ""
     file = PurePath(settings["test"] if run.rows["tested"] == "file" else settings["data"]).name
-    known = f"its {name}" if name else f"its row in {file}, the first row under the header being 1"
-    return f"Computed in this page from the {what}{which_seed} for {which}. A case is known by {known}."
+    identified_by = f"its {name}" if name else f"its row in {file}, the first row under the header being 1"
+    return f"Computed in this page from the {what}{which_seed} for {which}. A case is known by {identified_by}."
 
 
 def packed(values: torch.Tensor, kind: str) -> str:

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stakes.evaluation.comparison import select
-from stakes.evaluation.few_cases import FEW_CASES, few_that_could_turn
+from stakes.evaluation.few_cases import FEW_CASES, few_decisive_cases
 from stakes.evaluation.metrics import Interval, bootstrap, paired_difference
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.words import verdict
 from stakes.tables.run import FinishedRun, Run
 
@@ -27,10 +27,10 @@ def subgroups(run: Run) -> dict[str, Any] | None:
     )
     labels, difference = run.labels.numpy(), ours.mean(0) - theirs.mean(0)
 
-    def untold(members: NDArray[np.bool_]) -> bool:
-        return bool(few_that_could_turn(run.utility.rows(members), labels[members], difference[members]))
+    def too_few(members: NDArray[np.bool_]) -> bool:
+        return bool(few_decisive_cases(run.utility.rows(members), labels[members], difference[members]))
 
-    return by_group(run, run.by, ours, theirs, untold)
+    return by_group(run, run.by, ours, theirs, too_few)
 
 
 def by_group(
@@ -38,10 +38,13 @@ def by_group(
     by: tuple[str, ...],
     ours: NDArray[np.float64],
     theirs: NDArray[np.float64],
-    untold: Callable[[NDArray[np.bool_]], bool] = lambda members: False,
+    too_few: Callable[[NDArray[np.bool_]], bool] = lambda members: False,
 ) -> dict[str, Any]:
-    """Of utilities ``(R, N)`` of two models; ``untold``: whether a few of these rows could turn what is found."""
-    amounts, seed = Amounts.of(run.utility), run.settings["seed"]
+    """Costs and gains by group, from the utilities ``(R, N)`` of two models.
+
+    ``too_few`` tells whether what is found in some rows rests on too few cases.
+    """
+    amounts, seed = AmountFormat.of(run.utility), run.settings["seed"]
     rows: list[dict[str, Any]] = []
     for name, members in grouped(by).items():
         together: dict[str, Any] = {
@@ -50,7 +53,7 @@ def by_group(
         level = amounts.level(bootstrap(ours[:, members], seed=seed, **together))
         gain = amounts.gain(paired_difference(ours[:, members], theirs[:, members], seed=seed, **together))
         few = int(members.sum()) < FEW_CASES
-        doubtful = verdict(gain) in ("more", "less") and (few or untold(members))
+        doubtful = verdict(gain) in ("more", "less") and (few or too_few(members))
         counts = {"rows": int(members.sum()), "few": few, "doubtful": doubtful, "worse": gain.high < 0 and not doubtful}
         rows.append({"name": name, **counts, "level": level, "gain": gain})
     scale = min(row["level"].low for row in rows), max(row["level"].high for row in rows)
@@ -71,16 +74,16 @@ def grouped(values: tuple[str, ...]) -> dict[str, NDArray[np.bool_]]:
         return groups | {f"{len(names) - len(largest):,} others": ~np.isin(texts, largest)}
     edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _QUARTERS + 1)))
     part = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
-    known = ~np.isnan(numbers)
+    present = ~np.isnan(numbers)
     groups = {}
     for index in range(len(edges) - 1):
-        members = known & (part == index)
+        members = present & (part == index)
         if members.any():
             groups[f"{numbers[members].min():g} to {numbers[members].max():g}"] = members
-    return groups | ({} if known.all() else {"missing": ~known})
+    return groups | ({} if present.all() else {"missing": ~present})
 
 
-def _said(rows: list[dict[str, Any]], amounts: Amounts) -> str:
+def _said(rows: list[dict[str, Any]], amounts: AmountFormat) -> str:
     """The groups in which the model does worse than its alternative, beyond chance; or how far groups lie apart."""
     enough = [row for row in rows if not row["few"]]
     worse = [row["name"] for row in rows if row["worse"]]

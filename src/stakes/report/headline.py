@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from stakes.decisions import Rule
 from stakes.evaluation.comparison import Scored, advantage, select
-from stakes.evaluation.few_cases import FewCases, few_cases_clause, few_that_could_turn
+from stakes.evaluation.few_cases import FewCases, few_cases_clause, few_decisive_cases
 from stakes.evaluation.metrics import Interval
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.words import Verdict, verdict
 from stakes.tables.run import Run
 
 WITHOUT_MODEL = "deciding the same for everybody"
 _TWO_SIDED = NormalDist().inv_cdf(0.975)
 
-Finding = Verdict | Literal["untold"]  # untold: the interval excludes 0, but rests on too few cases of an outcome
+Finding = Verdict | Literal["too_few"]  # too_few: the interval excludes 0, but rests on too few cases of an outcome
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class Headline:
 
 
 def headline(run: Run) -> Headline:
-    amounts, comparison = Amounts.of(run.utility), run.comparison
-    own = comparison.row(comparison.chosen, "optimal")
+    amounts, comparison = AmountFormat.of(run.utility), run.comparison
+    chosen_row = comparison.row(comparison.chosen, "optimal")
     if comparison.chosen == "constant":
         return _without_model(run, amounts)
-    against = contrast(run, (own.model, "optimal"), (comparison.reference, "optimal"))
+    against = contrast(run, (chosen_row.model, "optimal"), (comparison.reference, "optimal"))
     rival = _rival(run)
     other = WITHOUT_MODEL if comparison.reference == "constant" else rival
-    sentence = against_rival(amounts, amounts.level(own.utility), against, rival, other)
-    others = (_against_probability(run, own.model, amounts), claimed_sentence(run))
+    sentence = against_rival(amounts, amounts.level(chosen_row.utility), against, rival, other)
+    others = (_against_probability(run, chosen_row.model, amounts), claimed_sentence(run))
     return Headline(against.finding, sentence, judgement(against, _test_rows(run)), others)
 
 
-def against_rival(amounts: Amounts, level: Interval, against: Contrast, rival: str, other: str) -> str:
+def against_rival(amounts: AmountFormat, level: Interval, against: Contrast, rival: str, other: str) -> str:
     """What decisions come to, and against what; ``other`` is what the model may not be worth more than."""
     cost = amounts.mean(level)
     does = "costs" if amounts.costs else "is worth"
     if against.finding == "same":
         return f"Deciding with this model {does} {cost} per decision, exactly as {rival}."
-    if against.finding in ("more", "untold") and against.gain.mean > 0:
+    if against.finding in ("more", "too_few") and against.gain.mean > 0:
         return f"Deciding with this model {does} {cost} per decision, {than(against.gain, rival, amounts)}."
     shown = "cannot be shown to be" if against.gain.mean > 0 else "is not"
     return (
@@ -74,14 +74,14 @@ def against_rival(amounts: Amounts, level: Interval, against: Contrast, rival: s
 
 
 def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Contrast:
-    known = run.comparison.row(*ours).difference if theirs == (run.comparison.reference, "optimal") else None
-    difference = known or advantage(run.scored, ours, theirs, run.settings["seed"], **run.dependence)
-    gain = Amounts.of(run.utility).gain(difference)
+    stored = run.comparison.row(*ours).difference if theirs == (run.comparison.reference, "optimal") else None
+    difference = stored or advantage(run.scored, ours, theirs, run.settings["seed"], **run.dependence)
+    gain = AmountFormat.of(run.utility).gain(difference)
     finding: Finding = verdict(gain)
     few: tuple[FewCases, ...] = ()
     if finding != "same":
-        few = few_that_could_turn(run.utility, run.labels.numpy(), _by_row(run, *ours) - _by_row(run, *theirs))
-    return Contrast(gain, "untold" if few and finding in ("more", "less") else finding, few)
+        few = few_decisive_cases(run.utility, run.labels.numpy(), _by_row(run, *ours) - _by_row(run, *theirs))
+    return Contrast(gain, "too_few" if few and finding in ("more", "less") else finding, few)
 
 
 def judgement(against: Contrast, rows: str) -> str:
@@ -92,7 +92,7 @@ def judgement(against: Contrast, rows: str) -> str:
         "less": f"That is beyond chance, and it is a loss, on {rows}.",
         "unclear": f"The interval includes no difference: {rows} cannot tell the two apart.",
         "same": f"On these {rows} the two came to the same.",
-        "untold": f"Whether that is more than chance cannot be told: {few} among {rows}, and a few "
+        "too_few": f"Whether that is more than chance cannot be told: {few} among {rows}, and a few "
         "more or less would change it.",
     }[against.finding]
 
@@ -106,7 +106,7 @@ def decision_for_everybody(run: Run) -> str | None:
 
 def claimed_sentence(run: Run) -> str:
     """What the chosen model expected of its decisions, and what they came to."""
-    amounts, row = Amounts.of(run.utility), run.comparison.row(run.comparison.chosen, "optimal")
+    amounts, row = AmountFormat.of(run.utility), run.comparison.row(run.comparison.chosen, "optimal")
     scored = select(run.scored, row.model, "optimal")
     claimed = amounts.value(float(np.mean([item.scores["claimed_utility"] for item in scored])))
     level = amounts.level(row.utility)
@@ -115,7 +115,7 @@ def claimed_sentence(run: Run) -> str:
     return expected_against_actual(amounts, claimed, level, chance=chance)
 
 
-def expected_against_actual(amounts: Amounts, claimed: float, level: Interval, *, chance: bool) -> str:
+def expected_against_actual(amounts: AmountFormat, claimed: float, level: Interval, *, chance: bool) -> str:
     """``chance``: whether it explains the difference."""
     digits = amounts.digits(level)
     expected, came = amounts.text(claimed, digits), amounts.text(level.mean, digits)
@@ -128,7 +128,7 @@ def expected_against_actual(amounts: Amounts, claimed: float, level: Interval, *
     return f"{sentence}, which is beyond chance: do not rely on what it expects."
 
 
-def than(gain: Interval, other: str, amounts: Amounts) -> str:
+def than(gain: Interval, other: str, amounts: AmountFormat) -> str:
     """``£6.90 less than deciding “treat” for everybody (95 % interval ...)``."""
     if gain.mean == 0:
         return f"as much as {other} (95 % interval {amounts.range(gain)})"
@@ -161,7 +161,7 @@ def _rival(run: Run) -> str:
     return "the best decision without a model" if decision is None else f"deciding “{decision}” for everybody"
 
 
-def _against_probability(run: Run, model: str, amounts: Amounts) -> str:
+def _against_probability(run: Run, model: str, amounts: AmountFormat) -> str:
     against = contrast(run, (model, "optimal"), (model, "argmax"))
     if against.finding == "same":
         return f"Against {amounts.rule_names['argmax']}, with the same model: the same on every test row."
@@ -169,7 +169,7 @@ def _against_probability(run: Run, model: str, amounts: Amounts) -> str:
         "more": "beyond chance",
         "less": "beyond chance",
         "unclear": "not beyond chance",
-        "untold": "but too few cases of an outcome to tell whether that is chance",
+        "too_few": "but too few cases of an outcome to tell whether that is chance",
     }[against.finding]
     gain = against.gain
     return (
@@ -178,7 +178,7 @@ def _against_probability(run: Run, model: str, amounts: Amounts) -> str:
     )
 
 
-def _without_model(run: Run, amounts: Amounts) -> Headline:
+def _without_model(run: Run, amounts: AmountFormat) -> Headline:
     """No model was chosen: what deciding alike comes to, and what the best of the models would have."""
     row = run.comparison.row("constant", "optimal")
     decision = decision_for_everybody(run)
@@ -202,7 +202,7 @@ def _without_model(run: Run, amounts: Amounts) -> Headline:
         "more": "beyond chance: the choice, which was made on other rows, may have been wrong",
         "less": "beyond chance",
         "unclear": "not beyond chance",
-        "untold": "but too few cases of an outcome to tell whether that is chance",
+        "too_few": "but too few cases of an outcome to tell whether that is chance",
     }[against.finding]
     return Headline(
         "unclear",

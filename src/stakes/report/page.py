@@ -15,7 +15,7 @@ from stakes._io.files import write_text
 from stakes.errors import StakesError
 from stakes.report import decided
 from stakes.report.alternatives import alternatives
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.caveats import caveats
 from stakes.report.claims import claims
 from stakes.report.drivers import drivers
@@ -47,7 +47,7 @@ def write_page(run: FinishedRun, path: Path, worst: float | None = None) -> None
 def _page_of_classes(run: Run, promised: str) -> str:
     parts: dict[str, Any] = {
         "promised": promised,
-        "amounts": Amounts.of(run.utility),
+        "amounts": AmountFormat.of(run.utility),
         "headline": headline(run),
         "claimed": claimed_sentence(run),
         "caveats": caveats(run),

@@ -7,16 +7,16 @@ import numpy as np
 from stakes.evaluation.comparison import best_seed, select
 from stakes.evaluation.metrics import Interval
 from stakes.evaluation.promises import Promise, promise
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.numbers.fan import saved_model
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.run import FinishedRun, Run
 from stakes.utility import Utility
 
 
-def told_of_promise(promised: Promise, utility: Utility) -> str:
+def promise_sentence(promised: Promise, utility: Utility) -> str:
     """Costs are rounded up and utilities down, so that the sentence holds as it stands."""
-    amounts = Amounts.of(utility)
+    amounts = AmountFormat.of(utility)
     if promised.bound is None or promised.limits is None:
         return f"No mean {amounts.noun} can be promised: {promised.reason}."
     mean, bound, worst = (_stated(cost, utility) for cost in (promised.mean, promised.bound, promised.limits[1]))
@@ -38,7 +38,7 @@ def told_of_promise(promised: Promise, utility: Utility) -> str:
 
 
 def promise_of_run(run: FinishedRun, worst: float | None = None) -> str:
-    """Of the model that is saved, by the test rows; ``worst`` is the most that a decision can cost."""
+    """The promise sentence for the saved model, from the test rows; ``worst`` is the most that a decision can cost."""
     withheld = ""
     if run.rows["tested"] == "cv":
         withheld = "test rows were decided on by models that are not the saved one; see `stakes evaluate` on later rows"
@@ -52,7 +52,7 @@ def promise_of_run(run: FinishedRun, worst: float | None = None) -> str:
     times = run.dependence["times"]
     if run.settings["time"] is not None and times is None:
         withheld = "neighbouring rows in time are alike, and the run does not keep times; see `stakes evaluate`"
-    return told_of_promise(promise(costs, run.utility, worst=worst, times=times, withheld=withheld), run.utility)
+    return promise_sentence(promise(costs, run.utility, worst=worst, times=times, withheld=withheld), run.utility)
 
 
 def _costs_of_classes(run: Run) -> np.ndarray:

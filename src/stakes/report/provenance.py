@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from stakes.report.words import divided
+from stakes.report.words import split_sentence
 from stakes.tables.run import FinishedRun
 from stakes.tables.task import command
 
@@ -21,7 +21,7 @@ def provenance(run: FinishedRun) -> dict[str, Any]:
     facts = {
         "Data": f"{_file(settings, 'data')}, target {settings['target']}{copies}",
         "Costs": _costs(settings),
-        "Splits": divided(rows) + (f": {_file(settings, 'test')}" if rows["tested"] == "file" else ""),
+        "Splits": split_sentence(rows) + (f": {_file(settings, 'test')}" if rows["tested"] == "file" else ""),
         "Columns": f"{run.features} features"
         + (f", without {', '.join(settings['drop'])}" if settings["drop"] else ""),
         "Models": f"{', '.join(run.comparison.models)}; networks are {_network(recipe)}",

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from stakes.decisions import decide
 from stakes.evaluation.comparison import select
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.charts import line_chart
 from stakes.report.explorer import kept_rows
 from stakes.report.words import number
@@ -33,7 +33,7 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
     if mistakes is None:
         return None
     first, second = mistakes
-    utility, amounts = run.utility, Amounts.of(run.utility)
+    utility, amounts = run.utility, AmountFormat.of(run.utility)
     models, constants = mean_costs(run, first)
     best_constant = np.min(list(constants.values()), axis=0)
     ratio = first.regret / second.regret
@@ -62,7 +62,7 @@ def by_ratio(run: Run) -> dict[str, Any] | None:
     }
 
 
-def axis_words(amounts: Amounts, ratio: float, bottom: float, top: float, what: str) -> dict[str, str]:
+def axis_words(amounts: AmountFormat, ratio: float, bottom: float, top: float, what: str) -> dict[str, str]:
     """What stands beside the axes of a chart over `FACTORS` of a ratio, which is called ``what``."""
     return {
         "label": f"Cost per decision against the {what}",

@@ -9,7 +9,7 @@ from stakes.evaluation.metrics import Interval
 Verdict = Literal["more", "less", "unclear", "same"]
 
 
-def divided(rows: Mapping[str, Any]) -> str:
+def split_sentence(rows: Mapping[str, Any]) -> str:
     """How many rows there were, and how they were divided."""
     folds = f"in {rows['folds']} folds"
     if rows["tested"] == "cv":

@@ -14,7 +14,7 @@ from stakes.errors import StakesError
 from stakes.tables.columns import CategoricalColumn, NumericColumn
 from stakes.tables.values import FloatArray, numbers, text_codes
 
-TOLERANCE = 0.1  # of the training range, or score: a value may lie so far outside of it before it is told
+TOLERANCE = 0.1  # share of the training range (or score) that a value may exceed before it is unusual
 LARGEST_SCORE = 5.0  # standard deviations: a column with rare huge values must not drown the others
 MOST_LEVELS = 1000  # of more, it is not known which were seen
 OFTEN_NEW = 0.05  # a share of rows with new levels that is nothing unusual

@@ -13,7 +13,7 @@ from stakes.decisions import decide
 from stakes.outcomes import Outcomes, Predictor
 from stakes.predictors import Blend, blend_weights
 from stakes.tables.mix import HeldOut, Mix, blended_weights
-from stakes.tables.models import CLASSES
+from stakes.tables.models import CLASS_MODELS
 
 COLDEST = 0.5  # temperature of a blend: rows that are all right would ask for one that makes it sure of everything
 TINY = 1e-12  # a probability, so that a log-loss is finite
@@ -36,7 +36,7 @@ class ClassMix(Mix):
 class HeldOutClasses(HeldOut):
     """Predictions are probabilities, ``(n, C)``."""
 
-    mix, catalogue, loss_name = ClassMix, CLASSES, "log-loss"
+    mix, catalogue, loss_name = ClassMix, CLASS_MODELS, "log-loss"
 
     def worth(self, predictions: Tensor) -> NDArray[np.float64]:
         return np.asarray(self.utility.realised(decide(predictions, self.utility).choice, self.labels))

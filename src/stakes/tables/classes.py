@@ -13,7 +13,7 @@ from stakes.errors import StakesError
 from stakes.evaluation.comparison import Choice, Predictions, compare, score
 from stakes.tables.class_mix import HeldOutClasses
 from stakes.tables.kind import Kind, ModelPredictions
-from stakes.tables.models import CLASSES, compared_names
+from stakes.tables.models import CLASS_MODELS, compared_names
 from stakes.tables.problem import Recipe
 from stakes.tables.run import Run
 from stakes.tables.split import IntArray
@@ -33,7 +33,7 @@ _FOR_AMOUNTS = ("under", "over", "step", "at_least", "at_most", "lags", "series"
 class Classes(Kind):
     """Outcomes are named."""
 
-    catalogue, held_out = CLASSES, HeldOutClasses
+    catalogue, held_out = CLASS_MODELS, HeldOutClasses
 
     def usual(self, recipe: Recipe) -> tuple[str, ...]:
         return compared_names(recipe.noise)
@@ -46,33 +46,35 @@ class Classes(Kind):
                 f"{task.costs} has costs of named outcomes"
             )
 
-    def stated(self, task: "TableTask") -> TableUtility | FormulaUtility:
+    def read_utility(self, task: "TableTask") -> TableUtility | FormulaUtility:
         assert task.costs is not None  # which makes it a task about classes
         return _of_classes(Utility.from_csv(task.costs, unit=task.unit))
 
-    def labels(self, values: "pd.Series[Any]", task: "TableTask", stated: Utility, *, first: bool) -> NDArray[np.int64]:
-        known = _of_classes(stated)
+    def labels(
+        self, values: "pd.Series[Any]", task: "TableTask", utility: Utility, *, first: bool
+    ) -> NDArray[np.int64]:
+        table = _of_classes(utility)
         if first and task.renames:
             check_renames(values, task.renames, task.target)
         try:
-            return encode_labels(values, known.outcomes, renames=task.renames, name=task.target)
+            return encode_labels(values, table.outcomes, renames=task.renames, name=task.target)
         except StakesError:
             texts = {task.renames.get(text, text) for text in text_codes(values)[1] if text is not None}
-            if message := swapped(texts, known.decisions, known.outcomes):
+            if message := swapped(texts, table.decisions, table.outcomes):
                 raise StakesError(f"column {task.target!r}: {message}") from None
             raise
 
-    def check_labels(self, labels: NDArray[Any], stated: Utility, name: str) -> None:
-        check_classes(labels, _of_classes(stated).outcomes, name)
+    def check_labels(self, labels: NDArray[Any], utility: Utility, name: str) -> None:
+        check_classes(labels, _of_classes(utility).outcomes, name)
 
     def strata(self, labels: NDArray[Any]) -> IntArray:
         return labels
 
-    def leaks(self, features: pd.DataFrame, labels: NDArray[Any], stated: Utility) -> list[str]:
-        return leaks(features, labels, _of_classes(stated).outcomes)
+    def leaks(self, features: pd.DataFrame, labels: NDArray[Any], utility: Utility) -> list[str]:
+        return leaks(features, labels, _of_classes(utility).outcomes)
 
-    def few(self, labels: NDArray[Any], stated: Utility) -> str | None:
-        outcomes = _of_classes(stated).outcomes
+    def few_rows_warning(self, labels: NDArray[Any], utility: Utility) -> str | None:
+        outcomes = _of_classes(utility).outcomes
         counts = zip(outcomes, np.bincount(labels, minlength=len(outcomes)), strict=True)
         few = [f"{name} {count}" for name, count in counts if count < FEW_ROWS]
         if not few:

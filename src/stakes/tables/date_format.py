@@ -77,7 +77,7 @@ def part_of_days(days: FloatArray, part: str) -> npt.NDArray[np.object_]:
 
 @dataclass(frozen=True)
 class DateGuess:
-    """The pattern that reads most of some texts, which of them it does not read, and another that reads all alike."""
+    """The pattern that reads most of some texts, those that it does not read, and an alternative that reads as many."""
 
     pattern: str
     odd: tuple[str, ...]

@@ -23,7 +23,7 @@ WHY_ROWS = 32  # in a block, where each row is explained, which takes about half
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecisionSummary:
     """What was decided about the rows of a file."""
 
     rows: int
@@ -38,8 +38,8 @@ class Decided:
     def sentences(self) -> list[str]:
         if self.drift is None:
             return [
-                "The saved model does not describe its training rows, as models of older versions do not: rows unlike "
-                "them are not told.",
+                "The saved model does not describe its training rows (it was saved by an older version), so unusual "
+                "rows cannot be flagged.",
                 *self.remarks,
             ]
         return [*self.drift.sentences(), *self.remarks]
@@ -58,7 +58,7 @@ def decide_table(
     keep: Sequence[str] = (),
     rows: int = BLOCK_ROWS,
     on_rows: Callable[[int], None] = lambda rows: None,
-) -> Decided:
+) -> DecisionSummary:
     """Write a decision for every row of ``data`` to ``out`` (CSV or Parquet, by its suffix), and a summary beside it.
 
     Memory does not grow with the table, unless the model has lags, whose rows are read at once. The same input and
@@ -66,7 +66,7 @@ def decide_table(
     """
     decider = decider if isinstance(decider, Decider) else Decider(decider)
     _check_files(decider, data, out, keep)
-    count = _Count(decider)
+    count = _SummaryCounter(decider)
 
     def decided() -> Iterator[pd.DataFrame]:
         for block in _one_dtype(data, _blocks(decider, data, rows, keep), keep):
@@ -101,7 +101,7 @@ def _blocks(decider: Decider, data: Path, rows: int, keep: Sequence[str]) -> Ite
     return (frame.iloc[first : first + rows] for first in range(0, len(frame), rows))
 
 
-class _Count:
+class _SummaryCounter:
     """What `Decided` says, counted block by block."""
 
     def __init__(self, decider: Decider) -> None:
@@ -131,12 +131,12 @@ class _Count:
             "highest": max(before["highest"], float(chosen.max())),
         }
 
-    def result(self) -> Decided:
+    def result(self) -> DecisionSummary:
         drift, given = None if self._drift is None else self._drift.result(), self._decider.utility.given
         mean = self._total / self._rows
         numbers = {name: float(f"{value:.9g}") for name, value in self._numbers.items()}
         counts = self._rows, self._decisions, self._unsettled
-        return Decided(*counts, given, float(f"{mean:.9g}"), drift, numbers, self._decider.remarks)
+        return DecisionSummary(*counts, given, float(f"{mean:.9g}"), drift, numbers, self._decider.remarks)
 
 
 def _check_files(decider: Decider, data: Path, out: Path, keep: Sequence[str]) -> None:

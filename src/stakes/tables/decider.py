@@ -114,7 +114,7 @@ class Decider:
 
     def decide(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, View | None]:
         """The decisions, and the rows against the training rows, if the model describes these."""
-        frame, x, view, unusual, referred = self._looked_at(frame)
+        frame, x, view, unusual, referred = self._encode_rows(frame)
         utility = utility_of_rows(self.utility, frame)
         # Allocated first and filled piece by piece: small results that are kept between large activations
         # fragment the memory, and take three times as much of it.
@@ -124,23 +124,23 @@ class Decider:
         why = np.full((len(x), self.why), "", dtype=object)
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
-            own = utility.rows(rows)
-            decisions = self._take(x[rows], own)
+            row_utility = utility.rows(rows)
+            decisions = self._take(x[rows], row_utility)
             if self.refer is not None:
                 elsewhere = torch.from_numpy(referred[rows])
                 decisions = replace(decisions, choice=torch.where(elsewhere, self.refer, decisions.choice))
             if self._explainer is not None:
-                gaps = _gaps(own, decisions)
+                gaps = _gaps(row_utility, decisions)
                 values = self._explainer.values(x[rows], gaps)
                 why[rows] = top_columns(self._explainer.names, values, gaps, self.why)
-            _write_piece(names[:, rows], numbers[rows], decisions, own)
+            _write_block(names[:, rows], numbers[rows], decisions, row_utility)
             if decisions.margin_error is not None:  # there were draws
                 settled[rows] = (decisions.margin > ERRORS_WITHIN * decisions.margin_error).numpy()
         why[referred] = ""
         _round(numbers, utility, 2 + count)
         return self._frame(frame.index, names, numbers, pd.array(settled, "boolean"), referred, unusual, why), view
 
-    def _looked_at(self, frame: pd.DataFrame) -> "_LookedAt":
+    def _encode_rows(self, frame: pd.DataFrame) -> "_EncodedRows":
         """Rows cleaned and encoded, and which of them are unusual."""
         frame = self.encoder.formats.clean(frame)
         x = torch.from_numpy(self.encoder.encode(frame))
@@ -150,7 +150,7 @@ class Decider:
             unusual = self.profile.describe(frame, view, self.encoder.formats.dates)
         if self.on_unusual == "stop":
             _refuse_unusual(frame.index, unusual)
-        return _LookedAt(frame, x, view, unusual, (unusual != "") & (self.on_unusual == "refer"))
+        return _EncodedRows(frame, x, view, unusual, (unusual != "") & (self.on_unusual == "refer"))
 
     def _take(self, x: torch.Tensor, utility: TableUtility) -> Decisions:
         if self._random is not None:
@@ -192,7 +192,7 @@ class Decider:
 
 
 def model_folder(path: str | os.PathLike[str]) -> Path:
-    """Of a saved model, given itself or the folder of its run."""
+    """The folder of a saved model, from that folder or from its run's."""
     folder = Path(path)
     in_run = not (folder / "model.json").exists() and (folder / "model").is_dir()
     return folder / "model" if in_run else folder
@@ -220,7 +220,7 @@ def share_for_costs(notes: Mapping[str, Any]) -> float:
 # Private -------------------------------------------------------------------------------------------
 
 
-class _LookedAt(NamedTuple):
+class _EncodedRows(NamedTuple):
     frame: pd.DataFrame  # cleaned
     x: torch.Tensor
     view: View | None
@@ -274,18 +274,18 @@ def _gaps(utility: TableUtility, decisions: Decisions) -> torch.Tensor:
     return torch.from_numpy(gaps * (utility.scale if utility.given == "cost" else 1.0))
 
 
-def _write_piece(
+def _write_block(
     names: NDArray[np.object_], numbers: NDArray[np.float64], decisions: Decisions, utility: TableUtility
 ) -> None:
     """Into (2, B) the decisions and the runners-up; into (B, 2 + D + C) expected, margin, amounts, probabilities."""
-    known = np.array(utility.decisions, dtype=object)
-    names[0] = known[decisions.choice.numpy()]
-    if len(known) > 1:
-        names[1] = known[decisions.runner_up.numpy()]
+    decision_names = np.array(utility.decisions, dtype=object)
+    names[0] = decision_names[decisions.choice.numpy()]
+    if len(decision_names) > 1:
+        names[1] = decision_names[decisions.runner_up.numpy()]
     numbers[:, 0] = utility.stated(decisions.expected_utility.numpy())
     numbers[:, 1] = decisions.margin.numpy() * (utility.scale if utility.given == "cost" else 1.0)
-    numbers[:, 2 : 2 + len(known)] = utility.stated(decisions.utilities.numpy())
-    numbers[:, 2 + len(known) :] = decisions.probs.numpy()
+    numbers[:, 2 : 2 + len(decision_names)] = utility.stated(decisions.utilities.numpy())
+    numbers[:, 2 + len(decision_names) :] = decisions.probs.numpy()
 
 
 def _round(numbers: NDArray[np.float64], utility: TableUtility, amounts: int) -> None:

@@ -11,7 +11,7 @@ from stakes.errors import listing
 from stakes.tables.profile import TableProfile, View
 
 LARGE_SHIFT = 0.25  # a population stability index that is usually called a major shift
-DOUBT = 0.001  # of all columns together: the chance that one is told to have drifted though none has
+DOUBT = 0.001  # probability of a false alarm in any column
 
 
 @dataclass(frozen=True)

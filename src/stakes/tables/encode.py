@@ -104,10 +104,12 @@ class TableEncoder:
     @property
     def sources(self) -> npt.NDArray[np.intp]:
         """(F,) for each feature, which of ``names`` it is made of."""
-        place = {name: number for number, name in enumerate(self.names)}
-        place |= {part: place[name] for part, name in self.formats.sources.items() if name in place}
-        numeric = [place[column.name] for column in self._numeric]
-        levels = [place[column.name] for column in self._categorical for _ in column.levels]
+        column_index = {name: number for number, name in enumerate(self.names)}
+        column_index |= {
+            part: column_index[name] for part, name in self.formats.sources.items() if name in column_index
+        }
+        numeric = [column_index[column.name] for column in self._numeric]
+        levels = [column_index[column.name] for column in self._categorical for _ in column.levels]
         return np.array([*numeric, *(numeric[i] for i in self._indicators), *levels], dtype=np.intp)
 
     @property

@@ -19,14 +19,14 @@ from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
-from stakes.evaluation.few_cases import FewCases, few_that_could_turn
+from stakes.evaluation.few_cases import FewCases, few_decisive_cases
 from stakes.evaluation.metrics import Interval, Reliability
 from stakes.evaluation.promises import Promise, promise
 from stakes.outcomes import Outcomes
 from stakes.tables.amounts.lags import times_of
 from stakes.tables.decider import Decider
 from stakes.tables.drift import Drift, DriftCount
-from stakes.tables.joined import Taken, join_decisions
+from stakes.tables.joined import TakenDecisions, join_decisions
 from stakes.tables.read import read_table
 from stakes.tables.run import FinishedRun, Run
 from stakes.tables.values import as_text, encode_labels, utility_of_rows
@@ -36,7 +36,7 @@ from stakes.utility.table import Counts
 FEW_ROWS = 30  # fewer cannot tell whether a model has become worse
 MANY_UNUSUAL = 0.05  # of the rows
 FEW_UNUSUAL = 4  # rows, which are not many whatever their share
-DOUBT = 0.05  # of all outcomes together: the chance that a frequency is told to be off though none is
+DOUBT = 0.05  # probability of a false alarm in any outcome
 
 Due = Literal["yes", "watch", "no", "unknown"]
 Reason = Literal["last test", "claim", "constant", "outcomes", "shifted", "unusual"]
@@ -186,7 +186,7 @@ def evaluate_run(
         utility = utility_of_rows(decider.utility, frame)
         if decisions is None:
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(frame)), decider.settle, utility)
-            taken = Taken(took.choice, took.probs.double())
+            taken = TakenDecisions(took.choice, took.probs.double())
         drift = drift_of(decider, frame)
     except StakesError as error:
         raise StakesError(f"{labelled}: {error}") from None
@@ -277,7 +277,7 @@ def _evaluation(
     run: Run,
     utility: TableUtility,
     labels: Tensor,
-    taken: Taken,
+    taken: TakenDecisions,
     last_worth: Interval | None,
     dependence: Mapping[str, Any],
     *,
@@ -302,10 +302,10 @@ def _evaluation(
         worth=own,
         constant=utility.decisions[int(for_all[0])]
         if bool((for_all == for_all[0]).all())
-        else "as costs and frequencies say",
+        else "best for each row's costs",
         constant_worth=metrics.bootstrap(constant, seed=seed, **dependence),
         against_constant=metrics.paired_difference(worth, constant, seed=seed, **dependence),
-        few=few_that_could_turn(utility, labels.numpy(), worth - constant),
+        few=few_decisive_cases(utility, labels.numpy(), worth - constant),
         last_worth=last_worth,
         last_rows=len(run.labels),
         against_last=None if last_worth is None else metrics.independent_difference(own, last_worth),

@@ -31,7 +31,7 @@ Event = Literal["found", "started", "done"] | Epoch
 
 
 @dataclass(frozen=True)
-class Fit:
+class FitJob:
     """A model to be trained in one division of the table, with one seed, for some of its folds."""
 
     model: str
@@ -46,7 +46,7 @@ class Fit:
         return self.weight * len(self.folds)
 
 
-Listener = Callable[[Fit, Event], None]
+Listener = Callable[[FitJob, Event], None]
 
 
 def fit_table(
@@ -56,7 +56,7 @@ def fit_table(
     resume: bool = False,
     force: bool = False,
     workers: int = 1,
-    on_prepared: Callable[[PreparedTable, Sequence[Fit]], None] = lambda prepared, fits: None,
+    on_prepared: Callable[[PreparedTable, Sequence[FitJob]], None] = lambda prepared, fits: None,
     on_progress: Listener = lambda fit, event: None,
     on_stage: Callable[[str], None] = lambda what: None,
 ) -> FinishedRun:
@@ -84,7 +84,7 @@ def fit_table(
     return _conclude(task, settings, prepared, folder)
 
 
-def planned(task: TableTask, prepared: PreparedTable) -> list[Fit]:
+def planned(task: TableTask, prepared: PreparedTable) -> list[FitJob]:
     """All that has to be trained, the longest first."""
     fits, catalogue = [], task.kind.catalogue
     for division in prepared.divisions:
@@ -92,11 +92,13 @@ def planned(task: TableTask, prepared: PreparedTable) -> list[Fit]:
         for name in catalogue.trained_for(task.compared):
             model = catalogue.trained[name]
             groups = [every] if model.together(division.problem, task.recipe) else [(fold,) for fold in every]
-            fits += [Fit(name, seed, division.name, group, model.effort) for seed in task.all_seeds for group in groups]
+            fits += [
+                FitJob(name, seed, division.name, group, model.effort) for seed in task.all_seeds for group in groups
+            ]
     return sorted(fits, key=lambda fit: -fit.effort)
 
 
-def _train(task: TableTask, prepared: PreparedTable, folder: RunFolder, fit: Fit, report: Report) -> Fit:
+def _train(task: TableTask, prepared: PreparedTable, folder: RunFolder, fit: FitJob, report: Report) -> FitJob:
     """Train one model for some folds, and leave its parts and what they say in the folder."""
     report("started")
     (division,) = (each for each in prepared.divisions if each.name == fit.division)
@@ -175,7 +177,7 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
     shared = {
         "settings": settings,
         "labels": prepared.test_labels,
-        "row_numbers": torch.from_numpy(prepared.test_places + 1),
+        "row_numbers": torch.from_numpy(prepared.test_row_index + 1),
         "rows": prepared.rows,
         "repeated": prepared.repeated,
         "features": prepared.divisions[-1].encoder.width,

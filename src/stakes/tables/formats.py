@@ -44,9 +44,9 @@ class Formats:
                     columns[name] = column_format
                     _refuse_clash(name, column_format, frame)
         refusals.refuse()
-        for kind, told in notes.items():
-            if told:
-                warnings.warn(f"read as {kind}: {'; '.join(told)}", StakesWarning, stacklevel=3)
+        for kind, messages in notes.items():
+            if messages:
+                warnings.warn(f"read as {kind}: {'; '.join(messages)}", StakesWarning, stacklevel=3)
         return cls(columns)
 
     def clean(self, frame: pd.DataFrame) -> pd.DataFrame:

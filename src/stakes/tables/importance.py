@@ -51,7 +51,7 @@ def importance(
     worth = np.concatenate(
         [_worths(kind, *each, columns, labels, utility, seed) for each in zip(parts, samples, strict=True)], 1
     )
-    measured = np.concatenate([places.numpy() for places, _ in samples])
+    measured = np.concatenate([indices.numpy() for indices, _ in samples])
     together: dict[str, Any] = {key: None if each is None else each[measured] for key, each in dependence.items()}
     losses = {
         names[column]: bootstrap(worth[0] - own, seed=seed, **together)

@@ -14,7 +14,7 @@ from stakes.tables.values import numbers
 from stakes.utility import FormulaUtility, TableUtility
 
 
-class Taken(NamedTuple):
+class TakenDecisions(NamedTuple):
     """Decisions as they were taken."""
 
     choice: Tensor  # (N,)
@@ -32,21 +32,21 @@ def match_decisions(
             f"{decisions}: expected the columns {listing([id_column, 'decision'])}, as `stakes decide --id` writes "
             f"them, but it has {listing(table.columns)}"
         )
-    ids, known = _ids(frame, labelled, id_column), _ids(table, decisions, id_column)
-    places = known.get_indexer(ids)
-    if not (places >= 0).any():
+    ids, decision_ids = _ids(frame, labelled, id_column), _ids(table, decisions, id_column)
+    matches = decision_ids.get_indexer(ids)
+    if not (matches >= 0).any():
         raise StakesError(f"{decisions} and {labelled}: no value of {id_column!r} is in both; check the column")
-    matched, table = frame[places >= 0], table.iloc[places[places >= 0]]
+    matched, table = frame[matches >= 0], table.iloc[matches[matches >= 0]]
     unmatched = {
-        "outcomes without a decision": int((places < 0).sum()),
-        "decisions without an outcome": len(known) - int((places >= 0).sum()),
+        "outcomes without a decision": int((matches < 0).sum()),
+        "decisions without an outcome": len(decision_ids) - int((matches >= 0).sum()),
     }
     return matched, table, unmatched
 
 
 def join_decisions(
     frame: pd.DataFrame, labelled: Path, decisions: Path, id_column: str, utility: TableUtility | FormulaUtility
-) -> tuple[pd.DataFrame, Taken, dict[str, int]]:
+) -> tuple[pd.DataFrame, TakenDecisions, dict[str, int]]:
     """The rows that a decision was taken for, these decisions, and how many of either are without the other."""
     matched, table, unmatched = match_decisions(frame, labelled, decisions, id_column)
     names = {name: number for number, name in enumerate(utility.decisions)}
@@ -58,7 +58,7 @@ def join_decisions(
             "costs were decided by, give their file with --costs"
         )
     choice = torch.tensor([names[text] for text in texts])
-    return matched, Taken(choice, _probs(table, decisions, utility.outcomes)), unmatched
+    return matched, TakenDecisions(choice, _probs(table, decisions, utility.outcomes)), unmatched
 
 
 def _ids(frame: pd.DataFrame, path: Path, column: str) -> pd.Index:

@@ -50,29 +50,29 @@ class Kind(ABC):
     # The table ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def stated(self, task: "TableTask") -> Utility:
-        """The costs as they are stated."""
+    def read_utility(self, task: "TableTask") -> Utility:
+        """The utility that the options and the cost file of a task state."""
 
     @abstractmethod
     def labels(
-        self, values: "pd.Series[Any]", task: "TableTask", stated: Utility, *, first: bool
+        self, values: "pd.Series[Any]", task: "TableTask", utility: Utility, *, first: bool
     ) -> NDArray[np.int64] | NDArray[np.float64]:
         """From the target's column, checked; ``first`` of the table to learn from."""
 
     @abstractmethod
-    def check_labels(self, labels: NDArray[Any], stated: Utility, name: str) -> None:
+    def check_labels(self, labels: NDArray[Any], utility: Utility, name: str) -> None:
         """Refuse labels that nothing can be learnt from."""
 
     @abstractmethod
     def strata(self, labels: NDArray[Any]) -> IntArray:
-        """(N,) what each side of a split has as many of."""
+        """(N,) the stratum of each row; splits keep their proportions."""
 
     @abstractmethod
-    def leaks(self, features: pd.DataFrame, labels: NDArray[Any], stated: Utility) -> list[str]:
+    def leaks(self, features: pd.DataFrame, labels: NDArray[Any], utility: Utility) -> list[str]:
         """Warnings of columns that give the outcome away."""
 
     @abstractmethod
-    def few(self, labels: NDArray[Any], stated: Utility) -> str | None:
+    def few_rows_warning(self, labels: NDArray[Any], utility: Utility) -> str | None:
         """A warning, if the test rows are too few to tell."""
 
     # The models --------------------------------------------------------------------------------------

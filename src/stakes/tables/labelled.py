@@ -33,16 +33,16 @@ class LabelledTable(NamedTuple):
     lags: Lags | None = None  # of amounts, with the last ones of this file
 
 
-def read_labelled(path: Path, task: TableTask, stated: Utility, before: LabelledTable | None = None) -> LabelledTable:
+def read_labelled(path: Path, task: TableTask, utility: Utility, before: LabelledTable | None = None) -> LabelledTable:
     """Read a file, with the formats of ``before`` or its own; what is wrong with any column is said at once."""
     columns, formats = read_table(path), None if before is None else before.formats
-    present(path, [task.target], columns)
-    if task.target in stated.columns:
+    require_columns(path, [task.target], columns)
+    if task.target in utility.columns:
         raise StakesError(
             f"the costs depend on the target {task.target!r}, which is not known when a decision is taken"
         )
     if path == task.data:
-        present(path, task.drop, columns)
+        require_columns(path, task.drop, columns)
     try:
         lags, extended = _with_lags(columns, path, task, None if before is None else before.lags)
     except StakesError as error:
@@ -52,20 +52,20 @@ def read_labelled(path: Path, task: TableTask, stated: Utility, before: Labelled
         raise StakesError(f"{path}: expected columns to learn from beside the target, but none is left")
     refusals = Refusals()
     with refusals.gather():
-        labels = task.kind.labels(columns[task.target], task, stated, first=formats is None)
+        labels = task.kind.labels(columns[task.target], task, utility, first=formats is None)
     with refusals.gather():
         if formats is None:
             check_frame(features, task.categorical)
-            priced = [name for name in stated.columns if name in columns and name not in features]
+            priced = [name for name in utility.columns if name in columns and name not in features]
             formats = Formats.fit(extended[[*features, *priced]], categorical=task.categorical)
         clean = formats.clean(extended)
         try:
-            utility = utility_of_rows(stated, clean)
+            of_rows = utility_of_rows(utility, clean)
         except StakesError as error:
             raise StakesError(f"{path}: {error}") from None
     refusals.refuse()
     used = [name for name in clean.columns if formats.sources.get(name, name) in features]
-    return LabelledTable(clean[used], labels, utility, columns, formats, lags)
+    return LabelledTable(clean[used], labels, of_rows, columns, formats, lags)
 
 
 def _with_lags(
@@ -75,12 +75,12 @@ def _with_lags(
     if not task.lags or task.time is None:
         return None, columns
     named = [name for name in (task.time, task.series) if name is not None]
-    present(path, named, columns)
-    own = Lags.fit(columns, task.target, task.time, task.lags, task.series)
-    clash = [name for name in own.names if name in columns]
+    require_columns(path, named, columns)
+    lags = Lags.fit(columns, task.target, task.time, task.lags, task.series)
+    clash = [name for name in lags.names if name in columns]
     if clash:
         raise StakesError(f"--lags makes the columns {listing(clash)}, which the table has already; rename them")
-    return own, own.add(columns, first=True) if before is None else before.add(columns)
+    return lags, lags.add(columns, first=True) if before is None else before.add(columns)
 
 
 def roles(task: TableTask) -> dict[str, str]:
@@ -107,7 +107,7 @@ def warn_of_suspects(task: TableTask, table: LabelledTable) -> None:
         warnings.warn(message, StakesWarning, stacklevel=3)
 
 
-def present(path: Path, names: Sequence[str], frame: pd.DataFrame) -> Sequence[str]:
+def require_columns(path: Path, names: Sequence[str], frame: pd.DataFrame) -> Sequence[str]:
     """The names, all of which must be columns."""
     absent = [name for name in names if name not in frame.columns]
     if absent:

@@ -17,14 +17,14 @@ from stakes.training.examples import TensorExamples
 STRENGTHS = (0.1, 1.0)  # of calibration, beside 0, which is standard
 SEEDS = 2**31  # scikit-learn takes no larger ones
 
-Fit = Callable[[Problem, TensorExamples, TensorExamples | None, int], Predictor]
+FitFunction = Callable[[Problem, TensorExamples, TensorExamples | None, int], Predictor]
 
 
 @dataclass(frozen=True)
 class RowModel(Model):
     """A model of rows without a recipe, trained for one fold after the other."""
 
-    fit: Fit = field(kw_only=True)
+    fit: FitFunction = field(kw_only=True)
     stops_early: bool = True  # on the rows held out; if not, parts that nothing is judged by train on all rows
 
     def train(
@@ -113,4 +113,4 @@ def compared_names(noise: Noise) -> tuple[str, ...]:
     return (*(name for name in DEFAULT if name != "blend"), "noise", "noise+calibrated")
 
 
-CLASSES = Catalogue(TRAINED, COMPARED, BLENDED)
+CLASS_MODELS = Catalogue(TRAINED, COMPARED, BLENDED)

@@ -56,7 +56,7 @@ class NetworkModel(Model):
         self.posterior(recipe, Features(1), outputs=2, seed=0)
 
     def outputs(self, problem: Problem) -> int:
-        """Of the network."""
+        """The number of network outputs."""
         return problem.classes
 
     def posterior(
@@ -108,12 +108,14 @@ class NetworkModel(Model):
     ) -> list[Part]:
         train_and_held_out = [problem.train_and_held_out(fold) for fold in folds]
         held = [examples for _, examples in train_and_held_out if examples is not None and self.stops_early]
-        own_seeds = [seeds.derive(seed, "fold", fold) for fold in folds]
+        fold_seeds = [seeds.derive(seed, "fold", fold) for fold in folds]
         posteriors = [copy.deepcopy(part.posterior) for part in before if isinstance(part, SampledPosterior)]
         if not posteriors:
             posteriors = [
-                self.posterior(recipe, problem.features, self.outputs(problem), own, require_tensor(train.x, "a table"))
-                for (train, _), own in zip(train_and_held_out, own_seeds, strict=True)
+                self.posterior(
+                    recipe, problem.features, self.outputs(problem), fold_seed, require_tensor(train.x, "a table")
+                )
+                for (train, _), fold_seed in zip(train_and_held_out, fold_seeds, strict=True)
             ]
         if len(folds) > 1 and self.together(problem, recipe):
             histories = fit_together(
@@ -123,26 +125,26 @@ class NetworkModel(Model):
                 held or None,
                 utility=problem.utility,
                 config=self.training(recipe, len(train_and_held_out[0][0])),
-                seeds_of=own_seeds,
+                model_seeds=fold_seeds,
                 progress=progress,
             )
         else:
             kept = checkpoint if len(folds) == 1 else None
             histories = [
-                self._fit(problem, recipe, fold, posterior, train, stop, own, kept, progress)
-                for posterior, fold, (train, _), stop, own in zip(
-                    posteriors, folds, train_and_held_out, held or repeat(None, len(folds)), own_seeds, strict=True
+                self._fit(problem, recipe, fold, posterior, train, stop, fold_seed, kept, progress)
+                for posterior, fold, (train, _), stop, fold_seed in zip(
+                    posteriors, folds, train_and_held_out, held or repeat(None, len(folds)), fold_seeds, strict=True
                 )
             ]
         return [
             Part.of(
                 problem,
-                SampledPosterior(posterior, recipe.samples, seeds.derive(own, "predict")),
+                SampledPosterior(posterior, recipe.samples, seeds.derive(fold_seed, "predict")),
                 held_out,
                 {"epochs": len(history.epochs), "best_epoch": history.best},
             )
-            for posterior, history, own, (_, held_out) in zip(
-                posteriors, histories, own_seeds, train_and_held_out, strict=True
+            for posterior, history, fold_seed, (_, held_out) in zip(
+                posteriors, histories, fold_seeds, train_and_held_out, strict=True
             )
         ]
 

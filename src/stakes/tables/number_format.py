@@ -38,7 +38,7 @@ class NumberFormat:
     symbol: str = ""
 
     def parse(self, text: str) -> float | None:
-        """The number, or None if the text is none in this format. A percentage is in hundredths: 88.9% is 88.9."""
+        """The number, or None if the text does not match. A percentage keeps its number: 88.9% is 88.9."""
         clean = text.translate(_SPACES).strip()
         if self.symbol != PERCENT and _EXPONENT.fullmatch(clean):
             return float(clean)
@@ -83,7 +83,7 @@ class NumberFormat:
 
 @dataclass(frozen=True)
 class NumberGuess:
-    """The format that reads most of some texts, which of them it does not read, and another that reads all alike."""
+    """The format that reads most of some texts, those that it does not read, and an alternative that reads as many."""
 
     format: NumberFormat
     odd: tuple[str, ...]

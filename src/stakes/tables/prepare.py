@@ -17,11 +17,11 @@ from stakes.errors import StakesWarning
 from stakes.seeds import derive
 from stakes.tables.amounts.lags import Lags, times_of
 from stakes.tables.encode import TableEncoder
-from stakes.tables.labelled import LabelledTable, present, read_labelled, roles, warn_of_suspects
+from stakes.tables.labelled import LabelledTable, read_labelled, require_columns, roles, warn_of_suspects
 from stakes.tables.problem import Problem
 from stakes.tables.profile import TableProfile
-from stakes.tables.split import IntArray, duplicate_groups, folds, latest, linked, split
-from stakes.tables.summary import DataSummary, collected
+from stakes.tables.split import IntArray, duplicate_groups, folds, merge_groups, split, split_latest
+from stakes.tables.summary import DataSummary, collect_warnings
 from stakes.tables.task import CV, TableTask
 from stakes.tables.values import as_text
 from stakes.training.examples import TensorExamples
@@ -51,7 +51,7 @@ class PreparedTable:
     utility: Utility  # as the costs state it: what a saved model decides by
     test_labels: Tensor  # (N,) classes or amounts
     test_utility: Utility  # one for all test rows, or one for each
-    test_places: IntArray  # (N,) where the test rows stand in their file, counted from 0
+    test_row_index: IntArray  # (N,) where the test rows stand in their file, counted from 0
     rows: Mapping[str, Any]  # how many there are to learn from and to test on, how many folds, and how it was divided
     repeated: int  # rows that repeat another; copies never stand on both sides of a split
     test_texts: Mapping[str, tuple[str, ...]]  # of the columns that --id and --by name, by column: (N,) texts
@@ -71,46 +71,46 @@ class _Cut(NamedTuple):
 
 def prepare(task: TableTask) -> PreparedTable:
     """Read, check, divide and encode; what is known of columns is learnt from rows that are not tested on."""
-    with collected() as notices:
+    with collect_warnings() as notices:
         prepared = _prepare(task)
     # Not among the notices: of few cases that matter, the report says more.
-    if few := task.kind.few(prepared.test_labels.numpy(), prepared.utility):
+    if few := task.kind.few_rows_warning(prepared.test_labels.numpy(), prepared.utility):
         warnings.warn(few, StakesWarning, stacklevel=2)
     return replace(prepared, data=replace(prepared.data, notices=tuple(notices)))
 
 
 def _prepare(task: TableTask) -> PreparedTable:
     kind = task.kind
-    stated = kind.stated(task)
-    table = read_labelled(task.data, task, stated)
-    kind.check_labels(table.labels, stated, task.target)
+    utility = kind.read_utility(task)
+    table = read_labelled(task.data, task, utility)
+    kind.check_labels(table.labels, utility, task.target)
     copies = duplicate_groups(table.features)
     groups, times = copies, None
     if task.group is not None:
-        (column,) = present(task.data, [task.group], table.columns)
-        groups = linked(copies, pd.factorize(table.columns[column], use_na_sentinel=False)[0])
+        (column,) = require_columns(task.data, [task.group], table.columns)
+        groups = merge_groups(copies, pd.factorize(table.columns[column], use_na_sentinel=False)[0])
     if task.time is not None:
-        times = times_of(table.columns[present(task.data, [task.time], table.columns)[0]])
-    test = read_labelled(task.test, task, stated, table) if isinstance(task.test, Path) else table
+        times = times_of(table.columns[require_columns(task.data, [task.time], table.columns)[0]])
+    test = read_labelled(task.test, task, utility, table) if isinstance(task.test, Path) else table
     warn_of_suspects(task, table)
     scheme, cuts = _cuts(task, kind.strata(table.labels), groups, times, len(test.labels))
-    places = np.unique(np.concatenate([cut.tested for cut in cuts]))
-    divisions = tuple(_divisions(task, table, test, groups, times, cuts, places))
+    test_rows = np.unique(np.concatenate([cut.tested for cut in cuts]))
+    divisions = tuple(_divisions(task, table, test, groups, times, cuts, test_rows))
     problem = divisions[-1].problem
-    rows = {"train": len(problem.examples), "test": len(places), "folds": len(problem.model_folds), "tested": scheme}
+    rows = {"train": len(problem.examples), "test": len(test_rows), "folds": len(problem.model_folds), "tested": scheme}
     return PreparedTable(
         divisions=divisions,
-        utility=stated,
-        test_labels=torch.from_numpy(test.labels[places]),
-        test_utility=test.utility.rows(places),
-        test_places=places,
+        utility=utility,
+        test_labels=torch.from_numpy(test.labels[test_rows]),
+        test_utility=test.utility.rows(test_rows),
+        test_row_index=test_rows,
         rows=rows | ({} if task.time is None else {"dates": not is_numeric_dtype(table.columns[task.time])}),
         repeated=len(copies) - len(np.unique(copies)),
-        test_texts=_texts(task, test.columns.iloc[places]),
-        test_groups=_groups(task, test.columns.iloc[places]),
+        test_texts=_texts(task, test.columns.iloc[test_rows]),
+        test_groups=_groups(task, test.columns.iloc[test_rows]),
         profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
         data=DataSummary.of(task.data.name, table.columns, table.formats, roles(task), task.categorical),
-        test_times=_test_times(task, test.columns.iloc[places]),
+        test_times=_test_times(task, test.columns.iloc[test_rows]),
         lags=test.lags,
     )
 
@@ -123,7 +123,7 @@ def _cuts(
     if isinstance(task.test, Path):
         return "file", [_Cut(everything, np.arange(test_rows))]
     if times is not None:
-        return "latest", [_Cut(*latest(times, task.share))]
+        return "latest", [_Cut(*split_latest(times, task.share))]
     if task.test == CV or (task.test is None and len(labels) < SMALL_TABLE):
         outer = folds(labels, groups, MOST_FOLDS, derive(task.seed, "test"))
         return CV, [*(_Cut(*fold) for fold in outer), _Cut(everything, everything[:0])]
@@ -137,7 +137,7 @@ def _divisions(
     groups: IntArray,
     times: NDArray[np.float64] | None,
     cuts: Sequence[_Cut],
-    places: IntArray,
+    test_rows: IntArray,
 ) -> Iterator[Division]:
     count = task.folds or (MOST_FOLDS if len(cuts[-1].kept) < MANY_ROWS else FEWER_FOLDS)
     for number, (kept, tested) in enumerate(cuts, 1):
@@ -156,7 +156,9 @@ def _divisions(
         else:
             problem = problem.in_time(times[kept], count, seed)
         test_x = torch.from_numpy(encoder.encode(test.features.iloc[tested]))
-        yield Division(str(number) if len(tested) else ALL, problem, encoder, test_x, np.searchsorted(places, tested))
+        yield Division(
+            str(number) if len(tested) else ALL, problem, encoder, test_x, np.searchsorted(test_rows, tested)
+        )
 
 
 def _texts(task: TableTask, rows: pd.DataFrame) -> dict[str, tuple[str, ...]]:
@@ -164,7 +166,7 @@ def _texts(task: TableTask, rows: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     names = [name for name in (task.id, task.by) if name is not None]
     path = task.test if isinstance(task.test, Path) else task.data
     times = {task.time: tuple(rows[task.time].astype(str))} if task.time is not None and task.time in rows else {}
-    return times | {name: tuple(as_text(rows[name]).fillna("")) for name in present(path, names, rows)}
+    return times | {name: tuple(as_text(rows[name]).fillna("")) for name in require_columns(path, names, rows)}
 
 
 def _test_times(task: TableTask, rows: pd.DataFrame) -> NDArray[np.float64] | None:

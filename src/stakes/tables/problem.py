@@ -99,9 +99,9 @@ class Problem:
         The parts of the former, trained on early rows, would make a worse model: see docs/design.md.
         """
         forward = forward_folds(times, count, FIRST_SELECTION_SHARE)
-        distinct, place = np.unique(times, return_inverse=True)
+        distinct, time_index = np.unique(times, return_inverse=True)
         length = max(1, min(BLOCK_TIMES, len(distinct) // (2 * count)))
-        whole = folds(np.zeros(len(times), dtype=np.int64), place // length, count, seed)
+        whole = folds(np.zeros(len(times), dtype=np.int64), time_index // length, count, seed)
         return replace(
             self,
             folds=(*forward, *whole),

@@ -78,7 +78,7 @@ class TableProfile:
         z = np.stack([column.view(frame[column.name]).score for column in columns], axis=1)  # (N, K)
         halves = z[::2], z[1::2]
         crossed = zip(halves, halves[::-1], strict=True)
-        scores = np.concatenate([_distances(own, _precision(other)) for own, other in crossed])
+        scores = np.concatenate([_distances(half, _precision(other)) for half, other in crossed])
         quantiles = tuple(float(value) for value in np.quantile(scores, QUANTILES))
         chosen = numpy_generator(seed, "background").permutation(len(frame))[:BACKGROUND_ROWS]
         sample = frame.iloc[np.sort(chosen)]

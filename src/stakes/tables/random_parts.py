@@ -40,8 +40,8 @@ class RandomBlend:
             predictor = predictor.predictor
         if not isinstance(predictor, Blend):
             return None
-        shared = zip(predictor.parts, predictor.weights, strict=True)
-        units = [part.samples // _unit(part) for part, weight in shared if weight and _is_random(part)]
+        weighted_parts = zip(predictor.parts, predictor.weights, strict=True)
+        units = [part.samples // _unit(part) for part, weight in weighted_parts if weight and _is_random(part)]
         return cls(predictor, tuple(calibrators), _divisor(min(units))) if units and min(units) > 1 else None
 
     def decide(self, x: Tensor, utility: TableUtility) -> Decisions:
@@ -61,8 +61,8 @@ class RandomBlend:
             if not weight:
                 continue
             if not _is_random(part):
-                own = weight * part(x).mean_probs()
-                mixed, of_groups = mixed + own, of_groups + own
+                weighted = weight * part(x).mean_probs()
+                mixed, of_groups = mixed + weighted, of_groups + weighted
                 continue
             draws = part(x).probs()  # (S, B, C)
             used = len(draws) // _unit(part) // self.groups * self.groups * _unit(part)

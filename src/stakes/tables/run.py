@@ -30,7 +30,7 @@ _COUNTS = ("rows", "repeated", "features", "versions")
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun(ABC):
-    """A finished comparison: what was asked for, the test rows, every model's decisions, and what they came to.
+    """A finished comparison: settings, test rows, every model's decisions and their results.
 
     What outcomes are, classes or amounts, is the business of its kinds: `Run`, and `stakes.tables.amounts.run`.
     """
@@ -123,14 +123,14 @@ class FinishedRun(ABC):
         unknown = {self.comparison.chosen, self.comparison.reference} - {item.model for item in self.scored}
         if unknown:
             raise ValueError(f"there are no results of {', '.join(sorted(unknown))}")
-        lengths = {name: getattr(self, name) for name in ("row_numbers", "ids", "by", "groups", "times")}
-        lengths |= {f"decisions of {item.model}": item.choice for item in self.scored}
-        for name, values in (lengths | self._said()).items():
+        values_by_name = {name: getattr(self, name) for name in ("row_numbers", "ids", "by", "groups", "times")}
+        values_by_name |= {f"decisions of {item.model}": item.choice for item in self.scored}
+        for name, values in (values_by_name | self._prediction_tensors()).items():
             if values is not None and len(values) != len(self.labels):
                 raise ValueError(f"{name}: {len(values)} for {len(self.labels)} test rows")
 
     @abstractmethod
-    def _said(self) -> dict[str, Tensor]:
+    def _prediction_tensors(self) -> dict[str, Tensor]:
         """What each model says of the test rows, by what it is called in messages."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Run(FinishedRun):
     def predictions(self) -> list[Predictions]:
         return [item.predictions for item in self.scored if item.rule == "optimal"]
 
-    def _said(self) -> dict[str, Tensor]:
+    def _prediction_tensors(self) -> dict[str, Tensor]:
         return {f"predictions of {each.model}": each.probs for each in self.predictions}
 
     def _write_predictions(self, folder: RunFolder) -> None:

@@ -37,7 +37,7 @@ def duplicate_groups(frame: pd.DataFrame) -> IntArray:
     return groups
 
 
-def linked(first: npt.NDArray[np.integer], second: npt.NDArray[np.integer]) -> IntArray:
+def merge_groups(first: npt.NDArray[np.integer], second: npt.NDArray[np.integer]) -> IntArray:
     """A group id for every row: the same for rows that are together in ``first`` or in ``second``, or by a chain."""
     ids = [pd.factorize(np.asarray(groups))[0] for groups in (first, second)]
     count = int(ids[0].max(initial=-1)) + 1
@@ -83,7 +83,7 @@ def folds(labels: npt.NDArray[np.integer], groups: npt.NDArray[np.integer], coun
     return tuple(made)
 
 
-def latest(times: npt.NDArray[np.float64], share: float) -> tuple[IntArray, IntArray]:
+def split_latest(times: npt.NDArray[np.float64], share: float) -> tuple[IntArray, IntArray]:
     """The earlier rows, and about ``share`` of the rows, the latest; rows of one time stay together, with the later."""
     if not 0 < share < 1:
         raise StakesError(f"expected the share to hold out to lie between 0 and 1, but got {share}")

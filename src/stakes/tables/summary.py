@@ -81,7 +81,7 @@ def _summary(series: "pd.Series[Any]", role: str, date: bool, categorical: bool)
 
 
 @contextmanager
-def collected() -> Iterator[list[str]]:
+def collect_warnings() -> Iterator[list[str]]:
     """Gather what stakes warns of in a list, and warn of it when the block has ended well.
 
     Where the block ends in an error, that is all there is to say.

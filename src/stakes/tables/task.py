@@ -65,7 +65,7 @@ class TableTask:
 
     @property
     def share(self) -> float:
-        """Of the rows to test on, where it is a share."""
+        """The share of rows to test on."""
         return self.test if isinstance(self.test, float) else TEST_SHARE
 
     @property

@@ -21,7 +21,8 @@ def train_mix(
         before = [part.predictor for part in parts[model.after]] if model.after else []
         parts[trained] = model.train(problem, recipe, seed, range(len(problem.folds)), before=before)
     held_out = {
-        trained: torch.cat([own[fold].held_out for fold in problem.selection_folds]) for trained, own in parts.items()
+        trained: torch.cat([fold_parts[fold].held_out for fold in problem.selection_folds])
+        for trained, fold_parts in parts.items()
     }
     mixed = kind.solve((name,), problem, held_out, {}).mixes[name]
     predictors = {

@@ -64,8 +64,8 @@ def utility_of_rows(utility: Utility, frame: pd.DataFrame) -> Utility:
     if not utility.columns:
         return utility
     columns = {name: numbers(frame[name]) if name in utility.columns else frame[name] for name in frame.columns}
-    known = pd.api.types.is_integer_dtype(frame.index.dtype)
-    return utility.for_rows(columns, (frame.index + 1).tolist() if known else None)
+    numbered = pd.api.types.is_integer_dtype(frame.index.dtype)
+    return utility.for_rows(columns, (frame.index + 1).tolist() if numbered else None)
 
 
 def encode_labels(

@@ -94,10 +94,10 @@ class Explainer:
         return torch.from_numpy(np.concatenate([orders, len(self.names) - 1 - orders]))
 
     def _sampled(self, row: Tensor, measure: Measure) -> Tensor:
-        places, count = self._orders, len(self.names)
+        positions, count = self._orders, len(self.names)
         steps = torch.arange(count + 1)[:, None, None]
-        worth = self._worth(row, measure, places < steps, self._background.repeat(2, 1))  # (K + 1, 2 B)
-        moves = worth.diff(dim=0).gather(0, places.T)  # (K, 2 B) of each column
+        worth = self._worth(row, measure, positions < steps, self._background.repeat(2, 1))  # (K + 1, 2 B)
+        moves = worth.diff(dim=0).gather(0, positions.T)  # (K, 2 B) of each column
         return moves.mean(1)
 
 
@@ -112,10 +112,10 @@ def top_columns(names: tuple[str, ...], values: NDArray[np.float64], gaps: Tenso
     """
     texts = np.full((len(values), count), "", dtype=object)
     least = NEGLIGIBLE * gaps.abs().amax(1).numpy()
-    for row, own in enumerate(values):
-        for place, column in enumerate(np.argsort(-np.abs(own), kind="stable")[:count]):
-            if abs(own[column]) > least[row]:
-                texts[row, place] = f"{names[column]} {_signed(float(own[column]))}"
+    for row, row_values in enumerate(values):
+        for rank, column in enumerate(np.argsort(-np.abs(row_values), kind="stable")[:count]):
+            if abs(row_values[column]) > least[row]:
+                texts[row, rank] = f"{names[column]} {_signed(float(row_values[column]))}"
     return texts
 
 

@@ -43,7 +43,7 @@ class ModelState:
         self._keep()
 
     def add(self, epoch: Epoch, planned: bool = True) -> None:
-        """Add an epoch; ``planned`` says whether its score, if it has one, is there also with more epochs."""
+        """Add an epoch; ``planned`` says whether it would be validated even if more epochs followed."""
         self.best_before = None if planned or epoch.utility is None else self.best
         self.history = self.history.with_epoch(epoch)
         if self.history.best == epoch.number:
@@ -151,11 +151,11 @@ class Checkpoint:
 
 
 def restored(saved: Any, like: Any) -> Any:
-    """What JSON made of a value, with the types of another one: the keys of dicts, tuples."""
+    """Convert JSON values back to the types of ``like``: dict keys and tuples."""
     if isinstance(like, Mapping):
-        own = {key: restored(saved[str(key)], value) for key, value in like.items() if str(key) in saved}
+        restored_items = {key: restored(saved[str(key)], value) for key, value in like.items() if str(key) in saved}
         added = {key: value for key, value in saved.items() if key not in {str(key) for key in like}}
-        return type(like)({**own, **added})  # type: ignore[call-arg]
+        return type(like)({**restored_items, **added})  # type: ignore[call-arg]
     if isinstance(like, tuple | list):
         values = [restored(*pair) for pair in zip(saved, like, strict=True)] if len(saved) == len(like) else saved
         return type(like)(values)

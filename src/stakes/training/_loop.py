@@ -63,11 +63,11 @@ class TrainingLoop:
         models: Sequence[ModelState],
         report: Callable[[Epoch], None],
         checkpoint: Checkpoint | None = None,
-        keep: Callable[[Sequence[int]], None] = lambda places: None,
+        keep: Callable[[Sequence[int]], None] = lambda indices: None,
     ) -> None:
         """Train to the last epoch or until no model gets better; leave each with its best weights, and finish it.
 
-        ``keep`` is told which models of a stack still learn, whenever some have stopped.
+        ``keep`` is called with the indices of the models that still train, whenever some have stopped.
         """
         if len(models) > 1 and self.config.clip_norm is not None:
             raise StakesError("clip_norm is for one network: the gradients of models trained together have no one norm")
@@ -82,7 +82,7 @@ class TrainingLoop:
                 if not learning:
                     break
                 if len(learning) < len(before):
-                    keep([place for place, model in enumerate(models) if model in learning])
+                    keep([index for index, model in enumerate(models) if model in learning])
                 with seeds.seeded(self.seed, "epoch", number, self.fabric.global_rank):
                     loss = self._epoch(number, len(learning))
                 self._require_finite(loss, number, models)
@@ -104,7 +104,7 @@ class TrainingLoop:
                     model.posterior.finish(_Batches(model, self.fabric.device, self.batch_size))
 
     def _prepare(self, models: Sequence[ModelState]) -> None:
-        """Show the likelihoods the labels; models of a stack share one likelihood, and so the labels of the first."""
+        """Prepare the likelihoods from the training labels; models of a stack share those of the first."""
 
         def labels() -> Iterator[Tensor]:  # not read unless they are wanted
             for batch in models[0].examples.in_order(self.batch_size):
@@ -199,11 +199,11 @@ class TrainingLoop:
                 f"{type(self.objective).__name__} as it is set has to know which examples a batch holds, and those of "
                 'an IterableDataset have no index: use a map-style dataset, or refresh="step" with one utility for all'
             )
-        own = self.examples.batch_size
-        if own is not None and self.config.batch_size not in (None, own):
+        loader_batch_size = self.examples.batch_size
+        if loader_batch_size is not None and self.config.batch_size not in (None, loader_batch_size):
             raise StakesError(
-                f"expected the batch_size of the DataLoader, {own}, but got {self.config.batch_size} in the config: "
-                "leave it out there"
+                f"expected the batch_size of the DataLoader, {loader_batch_size}, but got {self.config.batch_size} in "
+                "the config: leave it out there"
             )
         if self.config.schedule != "constant" and self.config.schedule_by == "step" and not self.examples.indexed:
             raise StakesError(

@@ -102,8 +102,8 @@ class Steps:
             return loss.detach()
         labels = sum(self._count(batch.labels) for batch in batches)
         total = torch.zeros((), device=self._fabric.device)
-        for place, batch in enumerate(batches, 1):
-            with self._fabric.no_backward_sync(self._forward, enabled=place < len(batches)):
+        for number, batch in enumerate(batches, 1):
+            with self._fabric.no_backward_sync(self._forward, enabled=number < len(batches)):
                 loss = self._loss(batch, labels)
                 self._fabric.backward(loss, scale)
             total = total + loss.detach()

@@ -21,7 +21,7 @@ class Training:
     select: Literal["utility", "nll"] = "utility"  # the best epoch has the highest utility, or the lowest NLL
     checkpoint_seconds: float = 5.0  # at least, between two checkpoints
     schedule_by: Literal["epoch", "step"] = "epoch"  # when the schedule, or a scheduler given to `fit`, takes a step
-    accumulate: int = 1  # batches whose gradients make one step, as of one batch so many times as large
+    accumulate: int = 1  # batches whose gradients are accumulated into one step
     clip_norm: float | None = None  # the largest norm of a step's gradient; longer ones are scaled down to it
 
     def __post_init__(self) -> None:

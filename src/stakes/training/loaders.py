@@ -179,9 +179,9 @@ class StreamExamples(Examples):
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         loader = self._loader
-        own = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        loader_batching = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
         empty = True
-        for items in _with_batches(loader, **own if self._own_batches else {"batch_size": batch_size}):
+        for items in _with_batches(loader, **loader_batching if self._own_batches else {"batch_size": batch_size}):
             empty = False
             yield as_batch(items, None)
         if empty:

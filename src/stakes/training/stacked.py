@@ -43,23 +43,23 @@ def fit_together(
     *,
     utility: Utility | None = None,
     config: Training = Training(),  # noqa: B008 (frozen)
-    seeds_of: Sequence[int],
+    model_seeds: Sequence[int],
     progress: Callable[[Epoch], None] = lambda epoch: None,
 ) -> list[History]:
     """Train networks of one kind: each as `fit` would, small ones as one `Stack`, in a fraction of the time.
 
-    Each has its own seed, training set and validation set, and keeps its own best epoch. In a stack, an epoch is a
-    pass over the largest training set: a smaller one goes round again, so that as many of its examples as are wanting,
-    the first in its random order, count twice. The reported loss is the mean over all. The result differs from `fit`'s
-    only in that, and in the random numbers. Models whose steps are large are trained one after the other.
+    Each has its own seed, training set and validation set, and keeps its own best epoch. In a stack, an epoch is one
+    pass over the largest training set; smaller sets repeat their first examples in random order. The reported loss is
+    the mean over all. The result differs from `fit`'s only in that, and in the random numbers. Models whose steps are
+    large are trained one after the other.
     """
-    counts = [len(posteriors), len(trains), len(seeds_of), len(posteriors if validations is None else validations)]
+    counts = [len(posteriors), len(trains), len(model_seeds), len(posteriors if validations is None else validations)]
     if len(set(counts)) != 1 or not posteriors:
         raise StakesError(f"expected as many sets of examples and seeds as posteriors, but got {counts}")
     if any(isinstance(each, Utility) and each.per_example for each in (utility, *vars(objective).values())):
         raise StakesError("a utility with a table for each example belongs to one set of examples: fit one by one")
     held_out: Sequence[Examples | None] = validations or [None] * len(posteriors)
-    sets = list(zip(posteriors, trains, held_out, seeds_of, strict=True))
+    sets = list(zip(posteriors, trains, held_out, model_seeds, strict=True))
     if _multiplications(posteriors[0], config.batch(max(map(len, trains)))) > LARGE_STEP:
         return [
             fit(posterior, objective, train, held, utility=utility, config=config, seed=seed, progress=progress)
@@ -67,15 +67,15 @@ def fit_together(
         ]
     orders = [
         torch.randperm(len(train), generator=seeds.generator(seed, "rows"))
-        for train, seed in zip(trains, seeds_of, strict=True)
+        for train, seed in zip(trains, model_seeds, strict=True)
     ]
-    together = seeds.derive(seeds_of[0], "together", *seeds_of)
+    together = seeds.derive(model_seeds[0], "together", *model_seeds)
     stack, examples = Stack(posteriors), StackedExamples(trains, orders)
     loop = TrainingLoop(OneCPU(), stack, objective, examples, config, together)
 
-    def keep(places: Sequence[int]) -> None:
-        loop.objective.keep_models(torch.tensor([stack.learning.index(place) for place in places]))
-        stack.learning, examples.learning = list(places), list(places)
+    def keep(indices: Sequence[int]) -> None:
+        loop.objective.keep_models(torch.tensor([stack.learning.index(index) for index in indices]))
+        stack.learning, examples.learning = list(indices), list(indices)
 
     models = [
         ModelState(posterior, train, held, utility, seed, History(select=config.select))
@@ -179,8 +179,8 @@ class Stack(Posterior):
         if len(self.learning) < len(self.members):
             state = {name: tensor[self.learning] for name, tensor in state.items()}
 
-        def of_one(own_state: dict[str, Tensor], own_x: Tensor) -> Tensor:
-            return torch.func.functional_call(template, own_state, (run, own_x))  # type: ignore[no-any-return]
+        def of_one(state_slice: dict[str, Tensor], x_slice: Tensor) -> Tensor:
+            return torch.func.functional_call(template, state_slice, (run, x_slice))  # type: ignore[no-any-return]
 
         x = inputs.require_tensor(x, "models that are trained together")
         return torch.func.vmap(of_one, (0, x_axis), out_axis, randomness="different")(state, x)

@@ -16,7 +16,7 @@ from stakes.outcomes import Outcomes
 from stakes.utility.base import Utility
 
 Form = Literal["linear", "exponential"]
-SHARE = 0.8  # of the plain model's losses, which lie below the limit
+LIMIT_QUANTILE = 0.8  # of the plain model's losses, which lie below the limit
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Range:
-    """Decisions that are numbers: all between two bounds, or in steps from the lower one (from 0 without one).
+    """Decisions that are numbers: any between two bounds, or in steps from the lower bound (from 0 without one).
 
     >>> Range(0, 80, step=10).rounded_down(torch.tensor([34.0, -5.0, 99.0]))
     tensor([30.,  0., 80.])
@@ -113,7 +113,7 @@ class NumberUtility(Utility):
 
     # For training --------------------------------------------------------------------------------------
 
-    def with_limit(self, losses: ArrayLike | Tensor, quantile: float = SHARE, form: Form = "linear") -> Self:
+    def with_limit(self, losses: ArrayLike | Tensor, quantile: float = LIMIT_QUANTILE, form: Form = "linear") -> Self:
         """For `LossCalibrated`: the limit is a quantile of the losses of a plain model, or the one number given.
 
         Linear, the gain is ``limit - loss``, whose logarithm is about ``log(limit) - loss / limit``; exponential, it
@@ -175,7 +175,7 @@ class NumberUtility(Utility):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AmountUtility(NumberUtility):
-    """Decisions are numbers, ``at_least`` and ``at_most`` so many, in steps of ``step``: see `Range`.
+    """Decisions are numbers from ``at_least`` to ``at_most``, in steps of ``step``: see `Range`.
 
     The cost is convex in the decision, so that the best step is beside the best number, unless `best_choice` says else.
     """
@@ -187,7 +187,7 @@ class AmountUtility(NumberUtility):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.range  # noqa: B018 (refuses what is none)
+        self.range  # noqa: B018 (validates the bounds)
 
     @property
     def range(self) -> Range:

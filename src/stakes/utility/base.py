@@ -41,9 +41,9 @@ class Utility(ABC):
     unit: str = ""
     best: float = 0.0
     scale: float = 1.0
-    per_example: bool = False  # whether each example has its own
-    given: Given = "cost"  # what the user stated, and reads again
-    columns: tuple[str, ...] = ()  # of a table, which it depends on: see `for_rows`
+    per_example: bool = False  # whether each example has its own utility
+    given: Given = "cost"  # whether the user stated costs or utilities; reports use the same
+    columns: tuple[str, ...] = ()  # table columns that the costs depend on: see `for_rows`
 
     # Tables over named outcomes: see `TableUtility` ---------------------------------------------------
 
@@ -116,9 +116,8 @@ class Utility(ABC):
     ) -> "TableUtility | FormulaUtility | CurveUtility":
         """From a file in one of the forms of `stakes.utility.csv`; ``unit`` overrides the one it states.
 
-        Where cells are formulas over columns, it is a `FormulaUtility`; of formulas for utilities, a cost is what is
-        lost, less than nothing where something is gained. Cost curves of outcomes that are numbers make a
-        `CurveUtility`.
+        Formulas over columns give a `FormulaUtility`; for utility formulas the cost is the negated utility. Cost curves
+        give a `CurveUtility`.
         """
         from stakes.utility.by_row import has_formulas, negated
         from stakes.utility.csv import holds_curves, read_cost_file, read_curve_file
@@ -247,7 +246,7 @@ class Utility(ABC):
 
     @property
     def cost_limits(self) -> tuple[float, float] | None:
-        """Between which no cost can fail to lie, whatever is decided and happens; None where there is no such limit."""
+        """The lowest and highest cost of any decision under any outcome; None if there is no bound."""
         return None
 
     def rows(self, index: Any) -> Self:
@@ -263,7 +262,7 @@ class Utility(ABC):
         return self.cost_of(utility) if self.given == "cost" else utility
 
     def require_examples(self, count: int) -> None:  # noqa: B027 (most have none)
-        """Refuse another number of examples than this is a utility of, if examples have one each."""
+        """Raise unless the utility has ``count`` examples; a utility that all examples share accepts any count."""
 
     def cost_of(self, utility: Any) -> Any:
         """The cost, in ``unit``, that a utility (a number or an array) stands for."""

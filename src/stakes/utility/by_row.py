@@ -16,7 +16,7 @@ from stakes.utility.table import FormulaCells, TableUtility, aligned, named_cell
 
 
 class RowUtility(Utility):
-    """What depends on the columns of a row: `for_rows` answers for some rows, and nothing without them."""
+    """Base of utilities that depend on the columns of a row: only `for_rows` works, everything else raises."""
 
     per_example = True
 
@@ -53,7 +53,7 @@ class FormulaUtility(RowUtility):
     >>> utility.columns, utility.for_rows({"amount": [100, 1000]}).costs.tolist()
     (('amount',), [[[0.0, 60.0], [30.0, 0.0]], [[0.0, 600.0], [120.0, 0.0]]])
 
-    It is worth nothing by itself: `for_rows` makes the tables of some rows, which decide, train and evaluate.
+    It cannot be evaluated directly: call `for_rows` with the columns of some rows, and use the utility it returns.
     """
 
     cells: tuple[tuple[str, ...], ...]  # (D, C) of numbers, and formulas that begin with =
@@ -106,12 +106,12 @@ class FormulaUtility(RowUtility):
 
         ``numbers`` are those of the rows in messages; without them, the first one is 1.
         """
-        known = known_columns(columns, self.columns)
-        count = len(next(iter(known.values())))
+        column_values = numeric_columns(columns, self.columns)
+        count = len(next(iter(column_values.values())))
         costs = np.empty((count, len(self.decisions), len(self.outcomes)))
         for row, formulas in enumerate(self._formulas):
             for column, formula in enumerate(formulas):
-                costs[:, row, column] = values_by_row(formula, known, numbers)
+                costs[:, row, column] = values_by_row(formula, column_values, numbers)
         return TableUtility(
             self.best - costs / self.scale,
             self.decisions,
@@ -139,7 +139,7 @@ class FormulaUtility(RowUtility):
         return aligned(self.cells, self.decisions, self.outcomes)
 
 
-def known_columns(columns: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def numeric_columns(columns: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """The columns that costs depend on, as numbers, all of one length."""
     absent = [name for name in names if name not in columns]
     if absent:
@@ -147,32 +147,39 @@ def known_columns(columns: Mapping[str, ArrayLike], names: Sequence[str]) -> dic
             f"expected the columns {listing(absent)}, which the costs depend on, but the table has "
             f"{listing(columns)}; add them, or correct the formulas"
         )
-    known: dict[str, NDArray[np.float64]] = {}
+    column_values: dict[str, NDArray[np.float64]] = {}
     for name in names:
         try:
-            known[name] = np.atleast_1d(np.asarray(columns[name], dtype=np.float64))
+            column_values[name] = np.atleast_1d(np.asarray(columns[name], dtype=np.float64))
         except (TypeError, ValueError) as error:
             raise StakesError(
                 f"expected numbers in column {name!r}, which the costs depend on, but got something else ({error})"
             ) from None
-        if known[name].ndim != 1:
-            raise StakesError(f"expected a number in every row of column {name!r}, but got {known[name].ndim} axes")
-        count = len(next(iter(known.values())))
-        if len(known[name]) != count:
-            raise StakesError(f"expected columns of one length, but {name!r} has {len(known[name])} rows, not {count}")
-    return known
+        if column_values[name].ndim != 1:
+            raise StakesError(
+                f"expected a number in every row of column {name!r}, but got {column_values[name].ndim} axes"
+            )
+        count = len(next(iter(column_values.values())))
+        if len(column_values[name]) != count:
+            raise StakesError(
+                f"expected columns of one length, but {name!r} has {len(column_values[name])} rows, not {count}"
+            )
+    return column_values
 
 
 def values_by_row(
-    formula: Formula, known: Mapping[str, NDArray[np.float64]], numbers: Sequence[int] | None
+    formula: Formula, column_values: Mapping[str, NDArray[np.float64]], numbers: Sequence[int] | None
 ) -> NDArray[np.float64]:
-    """What a formula comes to in every row; finite, or an error that names the row."""
+    """The formula's value in every row; raises with the row number if one is not finite."""
     for name in formula.columns:
         refuse_rows(
-            known[name], ~np.isfinite(known[name]), f"a number in column {name!r}, which the costs depend on,", numbers
+            column_values[name],
+            ~np.isfinite(column_values[name]),
+            f"a number in column {name!r}, which the costs depend on,",
+            numbers,
         )
-    count = len(next(iter(known.values())))
-    values = np.broadcast_to(formula(known), count)
+    count = len(next(iter(column_values.values())))
+    values = np.broadcast_to(formula(column_values), count)
     refuse_rows(values, ~np.isfinite(values), f"a finite cost from {formula.text!r},", numbers)
     return values
 

@@ -59,7 +59,7 @@ class Newsvendor(AmountUtility):
 
     @property
     def share(self) -> NDArray[np.float64]:
-        """Of outcomes that the best decision covers: under / (under + over)."""
+        """The critical ratio, under / (under + over): the share of outcomes that the best decision covers."""
         under, over = self._costs
         return under / (under + over)
 
@@ -112,9 +112,9 @@ class Newsvendor(AmountUtility):
         return replace(self, under=under, over=over) if self.per_example else self
 
     def require_examples(self, count: int) -> None:
-        known = max(values.size for values in self._costs)
-        if self.per_example and known != count:
-            raise StakesError(f"expected {known} examples, one for each cost of the utility, but got {count}")
+        count = max(values.size for values in self._costs)
+        if self.per_example and count != count:
+            raise StakesError(f"expected {count} examples, one for each cost of the utility, but got {count}")
 
     def to_dict(self) -> dict[str, Any]:
         under, over = self._costs

@@ -106,8 +106,8 @@ class CurveUtility(MenuUtility):
             for costs in (before, after)
         )
         beyond = torch.stack([1 - distribution.cdf(knot) for knot in knots], -1)
-        known = [(outcomes.weights * (outcomes.values > knot)).sum(-1) for knot in knots]
-        missed = ((then - first) * (beyond - torch.stack(known, -1))).sum(-1)
+        beyond_by_atoms = [(outcomes.weights * (outcomes.values > knot)).sum(-1) for knot in knots]
+        missed = ((then - first) * (beyond - torch.stack(beyond_by_atoms, -1))).sum(-1)
         return by_atoms + missed.clamp_min(LEAST_CHANGE).log1p()
 
     def to_dict(self) -> dict[str, Any]:

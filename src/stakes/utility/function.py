@@ -56,11 +56,11 @@ class FunctionUtility(AmountUtility):
         for _ in range(REFINEMENTS):
             left = at_inner < at_outer  # the best lies left of the outer point
             low, high = torch.where(left, low, inner), torch.where(left, outer, high)
-            known, at_known = torch.where(left, inner, outer), torch.where(left, at_inner, at_outer)
+            kept, at_kept = torch.where(left, inner, outer), torch.where(left, at_inner, at_outer)
             new = torch.where(left, high - GOLDEN * (high - low), low + GOLDEN * (high - low))
             at_new = self.expected_cost(outcomes, new)
-            inner, outer = torch.where(left, new, known), torch.where(left, known, new)
-            at_inner, at_outer = torch.where(left, at_new, at_known), torch.where(left, at_known, at_new)
+            inner, outer = torch.where(left, new, kept), torch.where(left, kept, new)
+            at_inner, at_outer = torch.where(left, at_new, at_kept), torch.where(left, at_kept, at_new)
         return self._best_of(outcomes, [middle, (low + high) / 2])
 
     def _first_best(self, outcomes: Outcomes, numbers: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from stakes.errors import StakesError
 from stakes.utility.amounts import Range
 from stakes.utility.base import utilities
-from stakes.utility.by_row import RowUtility, known_columns, refuse_rows, values_by_row
+from stakes.utility.by_row import RowUtility, numeric_columns, refuse_rows, values_by_row
 from stakes.utility.continuous import Newsvendor
 from stakes.utility.formula import Formula
 
@@ -24,7 +24,7 @@ class PricedNewsvendor(RowUtility):
     >>> utility.for_rows({"price": [20, 30], "purchase": [5, 10]}).share.tolist()
     [0.75, 0.6666666666666666]
 
-    It is worth nothing by itself: `for_rows` makes the costs of some rows, which decide, train and evaluate.
+    It cannot be evaluated directly: call `for_rows` with the columns of some rows, and use the utility it returns.
     """
 
     under: str
@@ -39,7 +39,7 @@ class PricedNewsvendor(RowUtility):
     def __post_init__(self) -> None:
         if not self.columns:
             raise StakesError("expected a formula with a column, but got none: use Newsvendor")
-        self.range  # noqa: B018 (refuses what is none)
+        self.range  # noqa: B018 (validates the bounds)
 
     @property
     def range(self) -> Range:
@@ -57,8 +57,8 @@ class PricedNewsvendor(RowUtility):
         self, columns: Mapping[str, ArrayLike], numbers: Sequence[int] | None = None
     ) -> Newsvendor:
         """The costs of each row; ``numbers`` are those of the rows in messages."""
-        known = known_columns(columns, self.columns)
-        costs = {name: values_by_row(formula, known, numbers) for name, formula in self._formulas.items()}
+        column_values = numeric_columns(columns, self.columns)
+        costs = {name: values_by_row(formula, column_values, numbers) for name, formula in self._formulas.items()}
         for name, values in costs.items():
             refuse_rows(values, values < 0, f"costs of 0 or more for {name}, {self._formulas[name]},", numbers)
         both = costs["under"] + costs["over"]

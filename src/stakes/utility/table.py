@@ -311,7 +311,7 @@ class TableUtility(Utility):
 
     @property
     def _spans(self) -> NDArray[np.float64]:
-        """Of each table."""
+        """The span of each table."""
         spans = np.ptp(self.values.reshape(-1, len(self.decisions) * len(self.outcomes)), axis=1)
         return np.where(spans > 0, spans, 1.0)
 

@@ -83,11 +83,11 @@ def train(
     objective: Objective,
     trains: Sequence[TensorExamples],
     schedule: Schedule,
-    seeds_of: Sequence[int],
+    model_seeds: Sequence[int],
 ) -> None:
     """Train a posterior on each set of examples, several as one stack."""
     config = schedule.training(max(map(len, trains)))
     if len(posteriors) == 1:
-        fit(posteriors[0], objective, trains[0], config=config, seed=seeds_of[0], progress=False)
+        fit(posteriors[0], objective, trains[0], config=config, seed=model_seeds[0], progress=False)
     else:
-        fit_together(posteriors, objective, trains, config=config, seeds_of=seeds_of)
+        fit_together(posteriors, objective, trains, config=config, model_seeds=model_seeds)

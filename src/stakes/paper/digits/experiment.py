@@ -92,12 +92,12 @@ def paper_utility() -> TableUtility:
 
 
 def noisy_digits(
-    folder: str, noise: float, seeds_of: Sequence[int]
+    folder: str, noise: float, model_seeds: Sequence[int]
 ) -> tuple[list[TensorExamples], TensorExamples, TensorExamples]:
     """The training images with each seed's noisy labels; the clean validation and test images."""
     train, validation, test = _parts(folder)
     noisy = []
-    for seed in seeds_of:
+    for seed in model_seeds:
         generator = seeds.numpy_generator(seed, "label noise", str(noise))
         redrawn = np.sort(generator.permutation(len(train))[: round(noise * len(train))])
         labels = protocols.redraw_uniformly(train.labels.numpy(), redrawn, CLASSES, generator)

@@ -29,7 +29,7 @@ def group_size(rates: Iterable[float]) -> int:
     return SMALL_GROUP if all(round(p * SMALL_GROUP, 9).is_integer() for p in rates) else LARGE_GROUP
 
 
-def share_shown(rates: Iterable[float]) -> float:
+def group_coverage(rates: Iterable[float]) -> float:
     """The least probability that a unit is both dropped and kept in a group: 1 if pG and (1 - p)G are 1 or more."""
     rates = list(rates)
     size = group_size(rates)

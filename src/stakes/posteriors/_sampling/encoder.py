@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from stakes.posteriors._sampling.fusion import is_just
+from stakes.posteriors._sampling.fusion import is_exactly
 from stakes.posteriors._sampling.layers import FrozenAttention
 from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, active_masks
 
@@ -37,7 +37,7 @@ def fuse_encoders(network: nn.Module) -> nn.Module:
 
 @contextmanager
 def fused_encoders(network: nn.Module) -> Iterator[None]:
-    """Encoder layers of ``network``, whose dropout takes masks, are fused inside."""
+    """Fuse the encoder layers of ``network``, whose dropout takes masks; restore their forwards on exit."""
     layers = _fuse(network)
     try:
         yield
@@ -50,7 +50,7 @@ def _fuse(network: nn.Module) -> list[nn.Module]:
     """Replace the forward of the encoder layers for which that is the same function, and return these layers."""
     fused: list[nn.Module] = []
     for layer in network.modules():
-        if is_just(layer, nn.TransformerEncoderLayer) and _is_fusible(layer):
+        if is_exactly(layer, nn.TransformerEncoderLayer) and _is_fusible(layer):
             dropout = _dropout_of(layer)
             if dropout is not None:
                 layer.__dict__["forward"] = FusedEncoderLayer(layer, dropout)
@@ -61,9 +61,9 @@ def _fuse(network: nn.Module) -> list[nn.Module]:
 def _is_fusible(layer: nn.TransformerEncoderLayer) -> bool:
     attention = layer.self_attn
     return (
-        all(is_just(part, nn.Linear) for part in (layer.linear1, layer.linear2))
-        and all(is_just(part, nn.LayerNorm) for part in (layer.norm1, layer.norm2))
-        and is_just(attention.out_proj, NonDynamicallyQuantizableLinear)
+        all(is_exactly(part, nn.Linear) for part in (layer.linear1, layer.linear2))
+        and all(is_exactly(part, nn.LayerNorm) for part in (layer.norm1, layer.norm2))
+        and is_exactly(attention.out_proj, NonDynamicallyQuantizableLinear)
         and type(attention) is nn.MultiheadAttention
         and not (attention._forward_hooks or attention._forward_pre_hooks)
         and attention.in_proj_weight is not None
@@ -84,7 +84,7 @@ def _dropout_of(layer: nn.TransformerEncoderLayer) -> list[FrozenDropout | None]
         frozen = part if isinstance(part, FrozenDropout) else vars(part).get("forward")
         if isinstance(frozen, FrozenDropout) and not (part._forward_hooks or part._forward_pre_hooks):
             dropout.append(frozen)
-        elif is_just(part, nn.Dropout) and part.p == 0:
+        elif is_exactly(part, nn.Dropout) and part.p == 0:
             dropout.append(None)
         else:
             return None
@@ -117,7 +117,7 @@ class FusedEncoderLayer:
         batch_first = layer.self_attn.batch_first
         x = src if batch_first else src.transpose(0, 1)  # (B, T, E)
         bias = _attention_bias(src_mask, src_key_padding_mask, x, layer.self_attn.num_heads)
-        out: Tensor = _OverDraws.apply(partial(self._run, bias), x, *kept)  # type: ignore[no-untyped-call]
+        out: Tensor = _BatchedForward.apply(partial(self._run, bias), x, *kept)  # type: ignore[no-untyped-call]
         return out if batch_first else out.transpose(0, 1)
 
     def _fits(self, masks: ActiveMasks, src: Tensor) -> bool:
@@ -198,7 +198,7 @@ class FusedEncoderLayer:
         return out
 
     def _weights(self, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Of attention, ``(heads, S, B, T, T)``; and the values, ``(heads, S, B, T, E / heads)``."""
+        """The attention weights, ``(heads, S, B, T, T)``, and the values, ``(heads, S, B, T, E / heads)``."""
         x = self.layer.norm1(x) if self.layer.norm_first else x
         attention, (draws, rows, length, width) = self.layer.self_attn, x.shape
         heads = attention.num_heads
@@ -232,7 +232,7 @@ class FusedEncoderLayer:
         return _linear(hidden, layer.linear2, self._scales[2])
 
 
-class _OverDraws(torch.autograd.Function):
+class _BatchedForward(torch.autograd.Function):
     """``run`` for one draw; under vmap, for all draws at once."""
 
     @staticmethod

@@ -44,13 +44,13 @@ class FusedNetwork(nn.Module):
         self.network = network.requires_grad_(False)
         self.fused = nn.ModuleList()  # the layers that stand for others, where `parameters` finds them
         sequences = [module for module in network.modules() if isinstance(module, nn.Sequential) and is_plain(module)]
-        known = set(network.modules())
+        modules = set(network.modules())
         for sequence in reversed(sequences):  # inner ones first
             # Not its `children`, which name a layer once that stands in it twice.
-            layers = [part for layer in sequence for part in _apart(layer)]
+            layers = [part for layer in sequence for part in _unfused(layer)]
             for fuse in (_fuse_norm, _fuse_one_by_one, _fuse_upsampling, _fuse_relu, fuse_dropout):
                 layers = fuse_neighbours(layers, fuse)
-            self.fused.extend(layer for layer in layers if layer not in known and not isinstance(layer, MaskedLinear))
+            self.fused.extend(layer for layer in layers if layer not in modules and not isinstance(layer, MaskedLinear))
             sequence.__dict__["forward"] = _FusedForward(layers)
         self.channels_last = channels_last and any(isinstance(layer, nn.Conv2d) for layer in network.modules())
         if self.channels_last:
@@ -111,8 +111,8 @@ def is_plain(sequence: nn.Sequential) -> bool:
     return type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence)
 
 
-def is_just(layer: object, *types: type[_M]) -> TypeGuard[_M]:
-    """Of one of these types, and not of a type made from it; with no hooks and no other forward of its own."""
+def is_exactly(layer: object, *types: type[_M]) -> TypeGuard[_M]:
+    """Whether the layer is exactly one of these types, without hooks or a replaced forward."""
     if not isinstance(layer, nn.Module) or type(layer) not in types:
         return False
     return not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
@@ -143,7 +143,7 @@ def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     return x
 
 
-def _apart(layer: nn.Module) -> list[nn.Module]:
+def _unfused(layer: nn.Module) -> list[nn.Module]:
     """A layer that dropout was inserted before, as the two that it is; others as they are."""
     dropout = layer._modules.get(CHILD)
     if dropout is None or layer._forward_hooks or [*layer._forward_pre_hooks.values()] != [drop_first]:
@@ -168,12 +168,12 @@ def fuse_neighbours(
 
 
 def _fuse_norm(first: nn.Module, second: nn.Module) -> nn.Module | None:
-    if not is_just(second, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or second.running_mean is None:
+    if not is_exactly(second, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or second.running_mean is None:
         return None
-    if is_just(first, nn.Conv1d, nn.Conv2d, nn.Conv3d):
+    if is_exactly(first, nn.Conv1d, nn.Conv2d, nn.Conv3d):
         return fuse_conv_bn_eval(first, second)
     affine = second.weight is not None and second.bias is not None
-    if is_just(first, nn.Linear) and affine and first.out_features == second.num_features:
+    if is_exactly(first, nn.Linear) and affine and first.out_features == second.num_features:
         return NormedLinear(first, second)  # type: ignore[arg-type]
     return None
 
@@ -186,15 +186,15 @@ class NormedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, norm: nn.BatchNorm1d) -> None:
         super().__init__()
         self.fused = fuse_linear_bn_eval(linear, norm)
-        self._apart = (linear, norm)  # in a tuple, for they have their place in the network
+        self._unfused = (linear, norm)  # in a tuple, for they have their place in the network
 
     def forward(self, x: Tensor) -> Tensor:
-        linear, norm = self._apart
+        linear, norm = self._unfused
         return self.fused(x) if x.ndim == 2 else norm(linear(x))  # type: ignore[no-any-return]
 
 
 def _fuse_one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
-    if not (is_just(first, nn.Conv2d) and is_just(second, nn.Conv2d)):
+    if not (is_exactly(first, nn.Conv2d) and is_exactly(second, nn.Conv2d)):
         return None
     if first.groups != 1 or not _is_simple(second, (1, 1), (0, 0)):
         return None
@@ -225,7 +225,7 @@ def _fuse_one_by_one(first: nn.Module, second: nn.Module) -> nn.Module | None:
 
 
 def _fuse_upsampling(first: nn.Module, second: nn.Module) -> nn.Module | None:
-    if not (is_just(first, nn.Upsample) and is_just(second, nn.Conv2d)):
+    if not (is_exactly(first, nn.Upsample) and is_exactly(second, nn.Conv2d)):
         return None
     doubles = first.mode == "nearest" and first.scale_factor in (2, (2.0, 2.0))
     if not (doubles and _is_simple(second, (3, 3), (1, 1))):
@@ -253,7 +253,7 @@ def _fuse_upsampling(first: nn.Module, second: nn.Module) -> nn.Module | None:
 
 def _fuse_relu(first: nn.Module, second: nn.Module) -> nn.Module | None:
     # What these put out is nobody else's. Linear layers stay apart, as `stacking.StackedLayers` takes them.
-    if is_just(first, nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d) and is_just(second, nn.ReLU):
+    if is_exactly(first, nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d) and is_exactly(second, nn.ReLU):
         return _WithReLU(first)
     return None
 
@@ -270,7 +270,7 @@ class _WithReLU(nn.Module):
 
 
 def fuse_dropout(first: nn.Module, second: nn.Module) -> nn.Module | None:
-    if isinstance(first, FrozenDropout) and is_just(second, nn.Linear):
+    if isinstance(first, FrozenDropout) and is_exactly(second, nn.Linear):
         return MaskedLinear(first, second)
     return None
 

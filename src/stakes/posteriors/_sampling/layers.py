@@ -21,7 +21,7 @@ _WITH_FAST_PATH = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 
 def _is_stock(layer: nn.Module, types: tuple[type[nn.Module], ...]) -> bool:
-    """Of one of these types, or derived from one without a forward of its own."""
+    """Whether the layer is one of these types, or a subclass that does not override forward."""
     stock = any(isinstance(layer, kind) and type(layer).forward is kind.forward for kind in types)
     return stock and "forward" not in vars(layer)
 
@@ -43,24 +43,24 @@ def dropout_layers(network: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def dropout_on(network: nn.Module) -> Iterator[None]:
-    """Dropout is random inside, whatever the mode of the rest; batch norm follows its own mode."""
-    quiet = [
+    """Keep dropout random whatever the mode of the network; batch norm follows its own mode."""
+    inactive = [
         layer
         for layer in network.modules()
         if not layer.training and (dropout_rate(layer) > 0 or _is_stock(layer, _WITH_FAST_PATH))
     ]
-    for layer in quiet:
+    for layer in inactive:
         layer.training = True
     try:
         yield
     finally:
-        for layer in quiet:
+        for layer in inactive:
             layer.training = False
 
 
 @contextmanager
 def taking_masks(network: nn.Module) -> Iterator[None]:
-    """Inside, the dropout layers of ``network`` itself take the masks of the current draw."""
+    """Make the dropout layers of ``network`` apply the masks of the current draw; restore them on exit."""
     with dropout_on(network):
         layers = dict(network.named_modules())
         patched = {name: layer for name, layer in layers.items() if dropout_rate(layer) > 0}
@@ -96,7 +96,7 @@ def frozen(network: nn.Module) -> nn.Module:
     for name, layer in network.named_modules():
         if dropout_rate(layer) > 0 and isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
             layer.__dict__["forward"] = _with_masks(name, layer)
-    return _settled(network)
+    return _for_inference(network)
 
 
 def without_dropout(network: nn.Module) -> nn.Module:
@@ -104,10 +104,10 @@ def without_dropout(network: nn.Module) -> nn.Module:
     network = copy.deepcopy(network)
     for layer in dropout_layers(network):
         setattr(layer, "p" if isinstance(layer, _DropoutNd) else "dropout", 0.0)
-    return _settled(network)
+    return _for_inference(network)
 
 
-def _settled(network: nn.Module) -> nn.Module:
+def _for_inference(network: nn.Module) -> nn.Module:
     network.eval()
     for parameter in network.parameters():
         if parameter.requires_grad:  # else there is nothing to do, and under vmap it is an error

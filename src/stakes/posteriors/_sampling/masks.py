@@ -36,7 +36,7 @@ class MaskLayout(NamedTuple):
 
     @classmethod
     def of(cls, layer: _DropoutNd, shape: torch.Size, axis: int | None, outer: int = 1, inner: int = 1) -> "MaskLayout":
-        """Of a layer whose input has this shape, batch axis included."""
+        """The layout for a layer whose input has this shape, batch axis included."""
         sizes, input_shape = mask_shape(layer, shape), list(shape)
         if axis is not None:
             folded = [outer, inner] if outer * inner > 1 else []
@@ -86,7 +86,7 @@ class GroupedMasks:
 
 
 def mask_shape(layer: _DropoutNd, shape: torch.Size) -> list[int]:
-    """Of the mask that the layer draws in training for an input of this shape: 1 on axes along which it is shared."""
+    """The shape of the mask that the layer draws in training for such an input; 1 on axes that share it."""
     axes = len(shape)
     if isinstance(layer, _BY_CHANNEL):
         without_batch = 2 if isinstance(layer, nn.Dropout1d) else 4 if isinstance(layer, nn.Dropout3d) else None
@@ -127,7 +127,7 @@ class ActiveMasks:
         return upcoming
 
 
-class Reused(NamedTuple):
+class CachedPrefix(NamedTuple):
     """What the first layers of a sequence put out for an input; a later layer may have changed either in place."""
 
     x: Tensor
@@ -141,7 +141,7 @@ class Reused(NamedTuple):
 
 class _Thread(threading.local):
     source: MaskSource | None = None
-    reused: dict[object, Reused] | None = None
+    reused: dict[object, CachedPrefix] | None = None
 
 
 _thread = _Thread()  # several threads may ask one network for its draws at once
@@ -149,7 +149,7 @@ _thread = _Thread()  # several threads may ask one network for its draws at once
 
 @contextmanager
 def active(source: MaskSource) -> Iterator[None]:
-    """Dropout layers of frozen networks take their masks from ``source`` inside, in this thread."""
+    """Make frozen dropout layers take their masks from ``source``, in this thread."""
     before = _thread.source
     _thread.source = source
     try:
@@ -165,7 +165,7 @@ def active_masks() -> ActiveMasks | None:
 
 @contextmanager
 def reusing_prefixes() -> Iterator[None]:
-    """In this thread, what precedes the first dropout layer is computed once for all blocks of draws of an input."""
+    """Compute what precedes the first dropout layer once for all blocks of draws, in this thread."""
     before = _thread.reused
     _thread.reused = {}
     try:
@@ -180,13 +180,13 @@ def prefix(owner: object, x: Tensor, run: Callable[[Tensor], Tensor], certain: b
     certain = certain or torch._C._functorch.peek_interpreter_stack() is not None
     if _thread.reused is None or not certain or not _is_reusable(x):
         return run(x)
-    known = _thread.reused.get(owner)
-    if known is None or not known.holds_for(x):
+    cached = _thread.reused.get(owner)
+    if cached is None or not cached.holds_for(x):
         out = run(x)
         if not _is_reusable(out):
             return out
-        known = _thread.reused[owner] = Reused(x, x._version, out, out._version)
-    return known.out
+        cached = _thread.reused[owner] = CachedPrefix(x, x._version, out, out._version)
+    return cached.out
 
 
 def forget_prefixes() -> None:

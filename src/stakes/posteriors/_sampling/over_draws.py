@@ -119,7 +119,7 @@ def without_performance_warnings() -> Iterator[None]:
             torch._C._functorch._set_vmap_fallback_warning_enabled(_running == 0)  # type: ignore[attr-defined]
 
 
-class Stacks:
+class DrawTensors:
     """The random tensors of many draws, stacked: kept if they are small, made again if not."""
 
     def __init__(self, make: Callable[[int, int], dict[str, Tensor]], samples: int) -> None:
@@ -127,7 +127,7 @@ class Stacks:
         size = sum(tensor.nbytes for tensor in make(0, 1).values())
         self._kept = make(0, samples) if size * samples <= KEPT_BYTES else None
 
-    def kept(self) -> "Stacks":
+    def kept(self) -> "DrawTensors":
         """A copy that keeps them all, whatever their size."""
         kept = copy.copy(self)
         kept._kept = self(0, self._samples)

@@ -225,7 +225,7 @@ def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
 
 
 class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notices operations inside that draw random numbers, of any generator."""
+    """Record operations that draw random numbers, from any generator."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

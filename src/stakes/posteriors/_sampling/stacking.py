@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stakes.errors import StakesError
 from stakes.outcomes import Footprint
-from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_just, is_plain
+from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_exactly, is_plain
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, MaskLayout, prefix
 
 MANY_INPUTS = 32
@@ -35,7 +35,7 @@ class _Step(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """Of what a mask keeps."""
+        """The factor of the units that the mask keeps."""
         return 1.0 if self.dropout is None else 1 / (1 - self.dropout.p)
 
 
@@ -54,7 +54,9 @@ class StackedLayers:
             return None
         names = {layer: name for name, layer in network.named_modules()}  # the first, of a layer that stands twice
         dropout: dict[nn.Module, nn.Module] = {
-            layer: FrozenDropout(names[layer], layer) for layer in network if is_just(layer, nn.Dropout) and layer.p > 0
+            layer: FrozenDropout(names[layer], layer)
+            for layer in network
+            if is_exactly(layer, nn.Dropout) and layer.p > 0
         }
         return cls.of_layers([dropout.get(layer, layer) for layer in network], names)
 
@@ -69,13 +71,13 @@ class StackedLayers:
             dropout = layer.dropout if isinstance(layer, MaskedLinear) else layer
             linear = layer.linear if isinstance(layer, MaskedLinear) else layer
             if isinstance(dropout, FrozenDropout):
-                if not is_just(dropout.layer, nn.Dropout) or dropout.layer.p == 1:
+                if not is_exactly(dropout.layer, nn.Dropout) or dropout.layer.p == 1:
                     return None
                 key = f"{dropout.name}/{calls[dropout.name]}"
                 calls[dropout.name] += 1
                 after = linear if isinstance(layer, MaskedLinear) else None
                 steps.append(_Step(after, names.get(linear, ""), key, dropout.layer))
-            elif is_just(linear, nn.Linear) or (steps and is_just(linear, *_ELEMENTWISE, nn.Dropout)):
+            elif is_exactly(linear, nn.Linear) or (steps and is_exactly(linear, *_ELEMENTWISE, nn.Dropout)):
                 steps.append(_Step(linear, names.get(linear, "")))  # not first: it may work in place
             else:
                 return None
@@ -86,7 +88,7 @@ class StackedLayers:
         return cls(steps, weights_differ=bool(names)) if steps else None
 
     def layouts(self, x: Tensor) -> tuple[dict[str, MaskLayout], Footprint]:
-        """Of its masks, and what an input of ``(B, U)`` takes: in a plain sequence, sizes tell without a probe."""
+        """The mask layouts and the footprint of an input ``(B, U)``, from layer sizes alone, without a probe."""
         width, layouts = x.shape[1], {}
         before, after = [width], [1]
         for step in (*self._shared, *self._steps):
@@ -119,7 +121,7 @@ def _run(steps: Sequence[_Step], x: Tensor, draws: Mapping[str, Tensor], many: b
             weight = draws.get(f"{step.name}.weight", step.layer.weight)
             bias = draws.get(f"{step.name}.bias", step.layer.bias)
             bias = weight.new_zeros(weight.shape[-2]) if bias is None else bias
-            x = (_many if many else _few)(x, weight, bias, mask)
+            x = (_linear_many_inputs if many else _linear_few_inputs)(x, weight, bias, mask)
         elif mask is not None:
             x = _masked(x, mask, many)
         else:
@@ -134,7 +136,7 @@ def _masked(x: Tensor, mask: Tensor, many: bool) -> Tensor:
     return (x.T if x.ndim == 2 else x) * mask.unsqueeze(2)  # (S, U, B)
 
 
-def _few(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
+def _linear_few_inputs(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
     """``(B, U) or (S, B, U) -> (S, B, O)``, or ``(B, O)`` as long as all draws share it."""
     x = x if mask is None else _masked(x, mask, many=False)
     if weight.ndim == 2:
@@ -144,7 +146,7 @@ def _few(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor
     return torch.baddbmm(bias, x, weight.transpose(1, 2))
 
 
-def _many(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
+def _linear_many_inputs(x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
     """``(B, U) or (S, U, B) -> (S, O, B)``, or ``(B, O)`` as long as all draws share it."""
     if mask is None and weight.ndim == x.ndim == 2:
         return nn.functional.linear(x, weight, bias)

@@ -10,7 +10,7 @@ from torch import Tensor
 from stakes.evaluation.amounts import select, shares_below
 from stakes.evaluation.metrics import Interval, bootstrap
 from stakes.mixtures import LEVELS, Quantiles
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.charts import diagonal_chart, scatter_chart
 from stakes.report.words import number, share
 from stakes.tables.amounts.run import AmountRun
@@ -23,7 +23,7 @@ _EVERY = slice(4, None, 10)  # levels .05, .15, ... .95
 
 
 def claims(run: AmountRun) -> dict[str, Any]:
-    amounts = Amounts.of(run.utility)
+    amounts = AmountFormat.of(run.utility)
     rows = {}
     for row in run.comparison.rows:
         digits = amounts.digits(row.cost)
@@ -73,10 +73,10 @@ def covered_sentence(run: AmountRun) -> str | None:
     scored, asked = select(run.scored, run.comparison.chosen), float(np.mean(utility.share))
     level = _covered(run, [item.choice for item in scored])
     free = _covered(run, [utility.optimum(Quantiles(item.predictions.quantiles)) for item in scored])
-    return told_of_coverage(level, asked, len(run.labels), free)
+    return coverage_sentence(level, asked, len(run.labels), free)
 
 
-def told_of_coverage(level: Interval, asked: float, rows: int, free: Interval | None) -> str:
+def coverage_sentence(level: Interval, asked: float, rows: int, free: Interval | None) -> str:
     """``free`` is what decisions would have covered without steps and bounds; None if that is not known.
 
     Where all rows are covered, or none, resamples say no more than that; by the rule of three, three rows more or less
@@ -118,7 +118,7 @@ def binned(claimed: NDArray[np.float64], costs: NDArray[np.float64], seed: int) 
     return [(float(claimed[part].mean()), bootstrap(costs[part], seed=seed)) for part in parts]
 
 
-def bins_chart(bins: list[tuple[float, Interval]], amounts: Amounts) -> dict[str, Any] | None:
+def bins_chart(bins: list[tuple[float, Interval]], amounts: AmountFormat) -> dict[str, Any] | None:
     """None where all rows are expected to cost about the same."""
     if len(bins) < 2:
         return None

@@ -75,11 +75,11 @@ def which_rows(shown: int, count: int, noun: str, *, in_time: bool) -> str:
 
 def time_ticks(times: FloatArray, *, dates: bool) -> list[tuple[int, str]]:
     """The first, middle and last row, with their times as people read them; dates are seconds since 1970."""
-    places = sorted({0, len(times) // 2, len(times) - 1})
+    indices = sorted({0, len(times) // 2, len(times) - 1})
     if dates:
-        days = [times[place].astype("datetime64[s]").item() for place in places]
-        return [(place, f"{day.day} {day:%b %Y}") for place, day in zip(places, days, strict=True)]
-    return [(place, amount(float(times[place]))) for place in places]
+        days = [times[index].astype("datetime64[s]").item() for index in indices]
+        return [(index, f"{day.day} {day:%b %Y}") for index, day in zip(indices, days, strict=True)]
+    return [(index, amount(float(times[index]))) for index in indices]
 
 
 def fan_chart(
@@ -96,27 +96,27 @@ def fan_chart(
     marks = round_numbers(float(everything.min()), float(everything.max()))
     low, high = min(marks[0], float(everything.min())), max(marks[-1], float(everything.max()))
 
-    def x(place: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (place + 0.5) / count
+    def x(index: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (index + 0.5) / count
 
     def y(value: float) -> float:
         return _HEIGHT - _BELOW - (_HEIGHT - _ABOVE - _BELOW) * (value - low) / (high - low or 1)
 
     def line(values: FloatArray, backwards: bool = False) -> list[tuple[float, float]]:
-        points = [(x(place), y(float(value))) for place, value in enumerate(values)]
+        points = [(x(index), y(float(value))) for index, value in enumerate(values)]
         return points[::-1] if backwards else points
 
     def between(lower: FloatArray, upper: FloatArray) -> str:
         return path(line(upper) + line(lower, backwards=True)) + "Z"
 
-    steps = [(x(place + side), y(float(value))) for place, value in enumerate(decided) for side in (-0.5, 0.5)]
+    steps = [(x(index + side), y(float(value))) for index, value in enumerate(decided) for side in (-0.5, 0.5)]
     points = list(zip(line(happened), happened > decided, strict=True))
     short = [marker(*at, 3, 1.4 * _DOT) for at, is_short in points if is_short]
     enough = [marker(*at, 0, _DOT) for at, is_short in points if not is_short]
     foot = _HEIGHT - _BELOW
     anchors = {0: "start", count - 1: "end"}
     texts: list[tuple[float, float, str, str]] = [(_LEFT - 5, y(mark) + 4, "end", amount(mark)) for mark in marks]
-    texts += [(x(place), foot + 15, anchors.get(place, "middle"), text) for place, text in ticks]
+    texts += [(x(index), foot + 15, anchors.get(index, "middle"), text) for index, text in ticks]
     texts += [((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 5, "middle", words["x"]), (0, 12, "start", words["y"])]
     return {
         "label": words["label"],

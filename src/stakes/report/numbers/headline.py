@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from stakes.evaluation.amounts import AmountRow, select
 from stakes.evaluation.metrics import Interval, block_length
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.caveats import close_choice, few_rows, of_data
 from stakes.report.decided import percent
 from stakes.report.headline import Contrast, Finding, Headline, against_rival, expected_against_actual, judgement
@@ -24,18 +24,21 @@ WITHOUT_MODEL = "deciding the same every time"
 
 
 def headline(run: AmountRun) -> Headline:
-    amounts, own = Amounts.of(run.utility), run.comparison.row(run.comparison.chosen)
-    if own.model == "constant":
-        return _without_model(run, amounts, own)
+    amounts, chosen_row = AmountFormat.of(run.utility), run.comparison.row(run.comparison.chosen)
+    if chosen_row.model == "constant":
+        return _without_model(run, amounts, chosen_row)
     claimed = claimed_sentence(run)
-    if own.saving is None:  # the only one, or what the others are held against
-        sentence = f"Deciding with this model costs {amounts.mean(own.cost)} per decision"
+    if chosen_row.saving is None:  # the only one, or what the others are held against
+        sentence = f"Deciding with this model costs {amounts.mean(chosen_row.cost)} per decision"
         return Headline(
-            "same", f"{sentence} (95 % interval {amounts.ends(own.cost)}).", "Nothing was compared with it.", (claimed,)
+            "same",
+            f"{sentence} (95 % interval {amounts.ends(chosen_row.cost)}).",
+            "Nothing was compared with it.",
+            (claimed,),
         )
-    against, rival = contrast(run, own.saving), reference_words(run)
+    against, rival = contrast(run, chosen_row.saving), reference_words(run)
     other = WITHOUT_MODEL if run.comparison.reference == "constant" else rival
-    sentence = against_rival(amounts, own.cost, against, rival, other)
+    sentence = against_rival(amounts, chosen_row.cost, against, rival, other)
     return Headline(against.finding, sentence, _judgement(run, against), (claimed,))
 
 
@@ -43,7 +46,7 @@ def contrast(run: AmountRun, saving: Interval) -> Contrast:
     """A paired difference, and what it tells: of a handful of rows it tells nothing."""
     finding: Finding = verdict(saving)
     if finding in ("more", "less") and independent_times(run) < FEW_TIMES:
-        finding = "untold"
+        finding = "too_few"
     return Contrast(saving, finding, ())
 
 
@@ -78,7 +81,7 @@ def claimed_sentence(run: AmountRun) -> str:
     """What the chosen model expected of its decisions, and what they cost."""
     row = run.comparison.row(run.comparison.chosen)
     chance = row.above_claim.low <= 0 <= row.above_claim.high
-    return expected_against_actual(Amounts.of(run.utility), row.claimed_cost, row.cost, chance=chance)
+    return expected_against_actual(AmountFormat.of(run.utility), row.claimed_cost, row.cost, chance=chance)
 
 
 def rule(run: AmountRun) -> str | None:
@@ -95,7 +98,7 @@ def rule(run: AmountRun) -> str | None:
 
 
 def _judgement(run: AmountRun, against: Contrast) -> str:
-    if against.finding == "untold":
+    if against.finding == "too_few":
         rows = f"{independent_times(run):,} {'test rows' if run.times is None else 'times to test on'}"
         return f"Whether that is more than chance cannot be told: there are only {rows}."
     sentence, block = judgement(against, f"{len(run.labels):,} test rows"), run.comparison.block
@@ -105,7 +108,7 @@ def _judgement(run: AmountRun, against: Contrast) -> str:
     return f"{sentence.removesuffix('.')}; {how}."
 
 
-def _without_model(run: AmountRun, amounts: Amounts, row: AmountRow) -> Headline:
+def _without_model(run: AmountRun, amounts: AmountFormat, row: AmountRow) -> Headline:
     """No model was chosen: what the constant costs, and what the best of the models would have."""
     decision = decision_every_time(run)
     what = "the best decision without a model is taken" if decision is None else f"the decision is {decision}"
@@ -116,16 +119,16 @@ def _without_model(run: AmountRun, amounts: Amounts, row: AmountRow) -> Headline
     if row.rival is None or row.lead is None:
         return Headline("same", sentence, "No other model was compared.", ())
     gain = Interval(-row.lead.mean, -row.lead.high, -row.lead.low)
-    chance = {
+    message = {
         "more": "beyond chance: the choice, which was made on other rows, may have been wrong",
         "less": "beyond chance",
         "unclear": "not beyond chance",
         "same": "which is the same",
-        "untold": "but there are too few rows to tell whether that is chance",
+        "too_few": "but there are too few rows to tell whether that is chance",
     }[contrast(run, gain).finding]
     against_text = (
         f"On the test rows the best of the models, {row.rival}, cost {amounts.difference(gain)} (95 % interval "
-        f"{amounts.range(gain)}), {chance}."
+        f"{amounts.range(gain)}), {message}."
     )
     return Headline("unclear", sentence, against_text, ())
 
@@ -162,9 +165,9 @@ def _in_time(run: AmountRun) -> list[str]:
 
 
 def serial_correlation(costs: NDArray[np.float64], times: NDArray[np.float64]) -> float:
-    """Of the mean cost at a time with that at the next one."""
-    _, place = np.unique(times, return_inverse=True)
-    means = np.bincount(place, costs) / np.bincount(place)
+    """The lag-1 autocorrelation of the mean cost per time."""
+    _, time_index = np.unique(times, return_inverse=True)
+    means = np.bincount(time_index, costs) / np.bincount(time_index)
     before, after = means[:-1] - means.mean(), means[1:] - means.mean()
     spread = float(((means - means.mean()) ** 2).sum())
     return float(before @ after) / spread if spread else 0.0
@@ -175,8 +178,8 @@ def _mean_costs(run: AmountRun) -> NDArray[np.float64]:
 
 
 def _beyond_levels(run: AmountRun) -> list[str]:
-    chance = beyond_levels(run.utility, len(run.labels))
-    return [] if chance is None else [chance]
+    message = beyond_levels(run.utility, len(run.labels))
+    return [] if message is None else [message]
 
 
 def _at_bounds(run: AmountRun) -> list[str]:

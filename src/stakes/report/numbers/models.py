@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from stakes.evaluation.amounts import AmountRow, select
 from stakes.evaluation.metrics import Interval
 from stakes.report.alternatives import FINDINGS, chosen_because
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.groups import by_group
 from stakes.report.numbers.headline import amount, contrast
 from stakes.report.words import number, share
@@ -57,7 +57,7 @@ def _shown(run: AmountRun, row: AmountRow) -> dict[str, Any]:
 
 def _gain(run: AmountRun, gain: Interval) -> dict[str, Any]:
     finding = contrast(run, gain).finding
-    finding_text = FINDINGS[finding] if finding != "untold" else "too few rows to tell"
+    finding_text = FINDINGS[finding] if finding != "too_few" else "too few rows to tell"
     return {"gain": gain, "finding": finding, "said": finding_text}
 
 
@@ -86,10 +86,12 @@ def mistakes(run: AmountRun) -> list[dict[str, Any]] | None:
 def _errors(run: AmountRun, model: str) -> list[tuple[str, ...]]:
     scored = select(run.scored, model)
     errors = np.concatenate([(run.labels - item.choice).numpy() for item in scored])  # (R N,)
-    return error_rows(errors, np.concatenate([item.costs for item in scored]), Amounts.of(run.utility), len(scored))
+    return error_rows(
+        errors, np.concatenate([item.costs for item in scored]), AmountFormat.of(run.utility), len(scored)
+    )
 
 
-def error_rows(errors: FloatArray, costs: FloatArray, amounts: Amounts, seeds: int = 1) -> list[tuple[str, ...]]:
+def error_rows(errors: FloatArray, costs: FloatArray, amounts: AmountFormat, seeds: int = 1) -> list[tuple[str, ...]]:
     """Of outcomes less decisions: how many were too low, too high and right, by how much, and the cost in all."""
     rows: list[tuple[str, ...]] = []
     for name, members in (("too little", errors > 0), ("too much", errors < 0), ("exactly right", errors == 0)):
@@ -111,7 +113,7 @@ def actions(run: AmountRun) -> dict[str, Any] | None:
     curves = utility.curves if isinstance(utility, CurveUtility) else {}
     return action_rows(utility, choices, outcomes, claimed, costs, len(scored)) | {
         "model": run.comparison.chosen,
-        "curves": [(name, _curve(curve, Amounts.of(utility))) for name, curve in curves.items()],
+        "curves": [(name, _curve(curve, AmountFormat.of(utility))) for name, curve in curves.items()],
     }
 
 
@@ -124,10 +126,10 @@ def action_rows(
     seeds: int = 1,
 ) -> dict[str, Any]:
     """For each action how often it was taken, what was expected and came, and the best of all taken every time."""
-    amounts, rows = Amounts.of(utility), []
+    amounts, rows = AmountFormat.of(utility), []
     always = utility.costs(torch.from_numpy(outcomes)).double().mean(0).tolist()
-    for place, name in enumerate(utility.decisions):
-        taken = choices == place
+    for index, name in enumerate(utility.decisions):
+        taken = choices == index
         cells = [""] * 4
         if taken.any():
             cells = [
@@ -136,11 +138,11 @@ def action_rows(
                 amounts.plain(float(costs[taken].sum()) / seeds),
             ]
         rows.append({"name": name, "count": f"{taken.sum() / seeds:,.0f}", "share": share(float(taken.mean())),
-                     "cells": cells, "always": amounts.plain(always[place])})  # fmt: skip
+                     "cells": cells, "always": amounts.plain(always[index])})  # fmt: skip
     return {"rows": rows, "best": utility.decisions[int(np.argmin(always))]}
 
 
-def _curve(curve: Any, amounts: Amounts) -> str:
+def _curve(curve: Any, amounts: AmountFormat) -> str:
     """``always 400 €``, or its points: ``0: 5,000 €, 60: 5,000 €, 60: 0 €``."""
     if np.ndim(curve) == 0 or len({cost for _, cost in curve}) == 1:
         return f"always {amounts.plain(curve if np.ndim(curve) == 0 else curve[0][1])}"

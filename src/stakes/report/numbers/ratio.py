@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stakes.decisions import decide
 from stakes.evaluation.amounts import AmountScored, select
 from stakes.mixtures import Quantiles
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.charts import line_chart
 from stakes.report.explorer import kept_rows
 from stakes.report.ratio import FACTORS, LEVEL, axis_words, other_models, ratio_text
@@ -26,7 +26,7 @@ def by_ratio(run: AmountRun) -> dict[str, Any] | None:
     utility = run.utility
     if not isinstance(utility, Newsvendor) or utility.per_example or not 0 < float(utility.share) < 1:
         return None
-    amounts, ratio = Amounts.of(utility), float(utility.share / (1 - utility.share))
+    amounts, ratio = AmountFormat.of(utility), float(utility.share / (1 - utility.share))
     costs = mean_costs(run, utility)
     top = 1.05 * max(float(values.max()) for values in costs.values())
     chart = line_chart(
@@ -44,7 +44,7 @@ def by_ratio(run: AmountRun) -> dict[str, Any] | None:
 
 
 def mean_costs(run: AmountRun, utility: Newsvendor) -> dict[str, NDArray[np.float64]]:
-    """Of every model at each ratio, on the test rows; the sum of the two costs is kept."""
+    """The mean cost of every model at each ratio, on the test rows; under + over stays the same."""
     rows = kept_rows(run, MOST_ROWS)
     return {model: _mean_costs(select(run.scored, model), run, utility, rows) for model in run.comparison.models}
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stakes.report.amounts import Amounts
+from stakes.report.amounts import AmountFormat
 from stakes.report.drivers import drivers
 from stakes.report.numbers.claims import claims
 from stakes.report.numbers.explorer import SCRIPTS, explorer
@@ -20,7 +20,7 @@ def sections(run: AmountRun) -> dict[str, Any]:
     scripts: dict[str, Any] = {} if shown is None else {"scripts": SCRIPTS, "data": shown["data"]}
     return scripts | {
         "run": run,
-        "amounts": Amounts.of(run.utility),
+        "amounts": AmountFormat.of(run.utility),
         "headline": headline(run),
         "claimed": claimed_sentence(run),
         "thresholds": rule(run),

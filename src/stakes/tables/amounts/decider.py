@@ -20,7 +20,7 @@ from stakes.tables.values import utility_of_rows
 from stakes.tables.why import Measure, top_columns
 from stakes.utility import NumberUtility, PricedNewsvendor, Utility
 
-WITHIN = 0.9  # of the outcomes lie between low and high, as the model sees it
+INTERVAL_SHARE = 0.9  # of the outcomes lie between low and high, as the model sees it
 
 
 class AmountDecider(Decider):
@@ -72,25 +72,25 @@ class AmountDecider(Decider):
         lags = self.model.lags
         if lags is not None and not set(lags.names) <= set(frame.columns):
             frame = lags.add(frame)
-        frame, x, view, unusual, referred = self._looked_at(frame)
+        frame, x, view, unusual, referred = self._encode_rows(frame)
         utility, count = utility_of_rows(self.utility, frame), len(self.utility.decisions)
         warn_beyond_levels(utility, len(x))
         numbers = np.empty((len(x), 4 + count))  # the decision, what it costs, low, high, what each action costs
         why = np.full((len(x), self.why), "", dtype=object)
         for first in range(0, len(x), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
-            own = utility.rows(rows)
-            decisions = self.model.decide(x[rows], utility=own)
+            row_utility = utility.rows(rows)
+            decisions = self.model.decide(x[rows], utility=row_utility)
             choice = decisions.choice.double()
             if self.refer is not None:
                 choice = torch.where(torch.from_numpy(referred[rows]), self.refer, choice)
             numbers[rows, 0] = choice.numpy()
-            numbers[rows, 2], numbers[rows, 3] = (each.numpy() for each in decisions.interval(WITHIN))
-            numbers[rows, 4:] = own.cost_of(decisions.utilities.numpy())[:, :count]
-            expected = own.expected_of(decisions.outcomes, choice.long() if count else choice)
-            numbers[rows, 1] = own.cost_of(expected.numpy())
+            numbers[rows, 2], numbers[rows, 3] = (each.numpy() for each in decisions.interval(INTERVAL_SHARE))
+            numbers[rows, 4:] = row_utility.cost_of(decisions.utilities.numpy())[:, :count]
+            expected = row_utility.expected_of(decisions.outcomes, choice.long() if count else choice)
+            numbers[rows, 1] = row_utility.cost_of(expected.numpy())
             if self._explainer is not None:
-                why[rows] = self._why(x[rows], decisions, own)
+                why[rows] = self._why(x[rows], decisions, row_utility)
         why[referred] = ""
         return self._as_frame(frame.index, numbers, unusual, why), view
 
@@ -99,11 +99,11 @@ class AmountDecider(Decider):
         assert self._explainer is not None
         measures: list[Measure] = []
         for row in range(len(x)):
-            own = utility.rows(slice(row, row + 1))
+            row_utility = utility.rows(slice(row, row + 1))
             if self.utility.decisions:
-                measures.append(partial(_lead, own, int(decisions.choice[row]), int(decisions.runner_up[row])))
+                measures.append(partial(_lead, row_utility, int(decisions.choice[row]), int(decisions.runner_up[row])))
             else:
-                measures.append(partial(_decision, own))
+                measures.append(partial(_decision, row_utility))
         values = self._explainer.values_of(x, measures)
         return top_columns(self._explainer.names, values, torch.from_numpy(np.abs(values)), self.why)
 

@@ -18,7 +18,7 @@ from stakes.evaluation.amounts import score, select, shares_below
 from stakes.evaluation.metrics import Interval
 from stakes.evaluation.promises import Promise, promise
 from stakes.mixtures import Quantiles
-from stakes.tables.amounts.decider import WITHIN, AmountDecider
+from stakes.tables.amounts.decider import INTERVAL_SHARE, AmountDecider
 from stakes.tables.amounts.other_costs import AmountCosts, warn_beyond_levels
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.drift import Drift
@@ -195,7 +195,7 @@ def evaluate_amounts(
         if table is None:
             warn_beyond_levels(utility, len(frame))
             took = decider.model.decide(torch.from_numpy(decider.encoder.encode(clean)), utility=utility)
-            low, high = (each.numpy() for each in took.interval(WITHIN))
+            low, high = (each.numpy() for each in took.interval(INTERVAL_SHARE))
             claimed = np.asarray(utility.cost_of(took.expected_utility.double().numpy()))
             taken = TakenAmounts(took.choice, claimed, low, high, Quantiles.of(took.outcomes).at_levels)
         drift = drift_of(decider, clean)
@@ -242,7 +242,7 @@ def _evaluation(
         utility=utility,
         rows=len(outcomes),
         cost=own,
-        constant=_text(utility, for_all.choice[0]) if alike else "as costs and the past say",
+        constant=_text(utility, for_all.choice[0]) if alike else "best for each row's costs, by the past",
         constant_cost=mean(constant),
         saving=mean(constant - costs),
         last=last,
@@ -294,12 +294,12 @@ def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> Ta
         if not bool(choice.isfinite().all()):
             raise StakesError(f"{path}: expected a number in every row of the column 'decision', but some are missing")
         return TakenAmounts(choice, claimed, low, high)
-    places = {name: number for number, name in enumerate(utility.decisions)}
+    indices = {name: number for number, name in enumerate(utility.decisions)}
     texts = table["decision"].astype(str).str.strip()
-    unknown = sorted(set(texts) - set(places))
+    unknown = sorted(set(texts) - set(indices))
     if unknown:
         raise StakesError(
-            f"{path}: expected the decisions {listing(places)} of the costs, but got {listing(unknown)}; if other "
+            f"{path}: expected the decisions {listing(indices)} of the costs, but got {listing(unknown)}; if other "
             "costs were decided by, give them"
         )
-    return TakenAmounts(torch.tensor([places[text] for text in texts]), claimed, low, high)
+    return TakenAmounts(torch.tensor([indices[text] for text in texts]), claimed, low, high)

@@ -14,7 +14,7 @@ from stakes.evaluation.amounts import AmountPredictions, compare, score
 from stakes.evaluation.comparison import Choice
 from stakes.mixtures import Quantiles
 from stakes.tables.amounts.mix import HeldOutAmounts
-from stakes.tables.amounts.models import AMOUNTS, USUAL
+from stakes.tables.amounts.models import AMOUNT_MODELS, USUAL
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.formats import written_numbers
 from stakes.tables.kind import Kind, ModelPredictions
@@ -36,7 +36,7 @@ LEAK = 0.999  # the correlation of ranks, beyond which a column gives the outcom
 class Amounts(Kind):
     """The outcome is a number."""
 
-    catalogue, held_out = AMOUNTS, HeldOutAmounts
+    catalogue, held_out = AMOUNT_MODELS, HeldOutAmounts
 
     def usual(self, recipe: Recipe) -> tuple[str, ...]:
         return USUAL
@@ -62,9 +62,9 @@ class Amounts(Kind):
             raise StakesError("--lags: expected --time, the column that says what is earlier")
         if task.series is not None and not task.lags:
             raise StakesError("--series says within which rows --lags looks back: give --lags, or leave it out")
-        self.stated(task)
+        self.read_utility(task)
 
-    def stated(self, task: "TableTask") -> Utility:
+    def read_utility(self, task: "TableTask") -> Utility:
         if task.costs is not None:
             return Utility.from_csv(task.costs, unit=task.unit)
         assert task.under is not None
@@ -73,7 +73,7 @@ class Amounts(Kind):
         return newsvendor(task.under, task.over, unit=task.unit or "", step=task.step, **bounds)
 
     def labels(
-        self, values: "pd.Series[Any]", task: "TableTask", stated: Utility, *, first: bool
+        self, values: "pd.Series[Any]", task: "TableTask", utility: Utility, *, first: bool
     ) -> NDArray[np.float64]:
         try:
             amounts = written_numbers(values)
@@ -99,7 +99,7 @@ class Amounts(Kind):
             )
         return amounts
 
-    def check_labels(self, labels: NDArray[Any], stated: Utility, name: str) -> None:
+    def check_labels(self, labels: NDArray[Any], utility: Utility, name: str) -> None:
         if len(labels) and labels.min() == labels.max():
             raise StakesError(
                 f"column {name!r}: expected amounts that differ, but every row has {labels[0]:g}; there is nothing to "
@@ -110,7 +110,7 @@ class Amounts(Kind):
         edges = np.quantile(labels, np.arange(1, STRATA) / STRATA)
         return np.searchsorted(np.unique(edges), labels).astype(np.int64)
 
-    def leaks(self, features: pd.DataFrame, labels: NDArray[Any], stated: Utility) -> list[str]:
+    def leaks(self, features: pd.DataFrame, labels: NDArray[Any], utility: Utility) -> list[str]:
         amounts = pd.Series(labels).rank()
         messages = []
         for name in features.columns:
@@ -124,7 +124,7 @@ class Amounts(Kind):
                 )
         return messages
 
-    def few(self, labels: NDArray[Any], stated: Utility) -> str | None:
+    def few_rows_warning(self, labels: NDArray[Any], utility: Utility) -> str | None:
         if len(labels) >= FEW_ROWS:
             return None
         return f"there are only {len(labels)} test rows: results are uncertain"
@@ -142,7 +142,9 @@ class Amounts(Kind):
     ) -> AmountRun:
         utility, times = prepared.test_utility, prepared.test_times
         assert isinstance(utility, NumberUtility)
-        of_models = [AmountPredictions(model, own, q, -worth, notes) for model, own, q, worth, notes in predictions]
+        of_models = [
+            AmountPredictions(model, model_seed, q, -worth, notes) for model, model_seed, q, worth, notes in predictions
+        ]
         scored = tuple(score(each, prepared.test_labels, utility) for each in of_models)
         return AmountRun(
             **shared,

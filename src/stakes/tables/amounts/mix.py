@@ -11,7 +11,7 @@ from stakes.decisions import decide
 from stakes.mixtures import LEVELS, Quantiles
 from stakes.outcomes import Predictor
 from stakes.predictors import QuantileBlend, quantile_weights
-from stakes.tables.amounts.models import AMOUNTS
+from stakes.tables.amounts.models import AMOUNT_MODELS
 from stakes.tables.mix import HeldOut, Mix, blended_weights
 from stakes.utility import Newsvendor
 
@@ -26,7 +26,7 @@ class AmountMix(Mix):
 class HeldOutAmounts(HeldOut):
     """Predictions are quantiles, ``(n, 99)``."""
 
-    mix, catalogue, loss_name = AmountMix, AMOUNTS, "cost"
+    mix, catalogue, loss_name = AmountMix, AMOUNT_MODELS, "cost"
 
     def worth(self, predictions: Tensor) -> NDArray[np.float64]:
         realised = self.utility.realised(decide(Quantiles(predictions), self.utility).choice, self.labels)

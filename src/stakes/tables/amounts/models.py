@@ -16,12 +16,12 @@ from stakes.objectives import LossCalibrated
 from stakes.outcomes import Predictor
 from stakes.predictors import ForestPast, LinearQuantiles, MeanTrees, NearestPast, PastQuantiles, QuantileTrees
 from stakes.tables.catalogue import Catalogue
-from stakes.tables.models import STRENGTHS, Fit, RowModel, calibrated_name
+from stakes.tables.models import STRENGTHS, FitFunction, RowModel, calibrated_name
 from stakes.tables.network_models import FinetunedModel, NetworkModel
 from stakes.tables.problem import LikelihoodName, Part, Problem, Progress, Recipe, predict_rows
 from stakes.training.examples import TensorExamples
 from stakes.utility import CurveUtility, Newsvendor, NumberUtility, Utility
-from stakes.utility.amounts import SHARE
+from stakes.utility.amounts import LIMIT_QUANTILE
 
 LIKELIHOODS: dict[LikelihoodName, Callable[..., Likelihood]] = {
     "gaussian": Gaussian,
@@ -40,14 +40,14 @@ def shares_of(utility: Utility) -> tuple[float, ...]:
     return tuple(float(share) for share in chosen if 0 < share < 1)
 
 
-def _plain(kind: Any) -> Fit:
+def _plain(kind: Any) -> FitFunction:
     def fit(problem: Problem, train: TensorExamples, held: TensorExamples | None, seed: int) -> Predictor:
         return kind.fit(train, held, seed, problem.features)  # type: ignore[no-any-return]
 
     return fit
 
 
-def _at_shares(kind: Any) -> Fit:
+def _at_shares(kind: Any) -> FitFunction:
     """Of models that are trained for several quantiles."""
 
     def fit(problem: Problem, train: TensorExamples, held: TensorExamples | None, seed: int) -> Predictor:
@@ -95,15 +95,15 @@ def _limited(problem: Problem, plain: Sequence[Predictor], folds: Sequence[int])
     for predictor, fold in zip(plain, folds, strict=True):
         train, held = problem.train_and_held_out(fold)
         judged, rows = (train, problem.folds[fold].train) if held is None else (held, problem.folds[fold].held)
-        own = utility.rows(torch.from_numpy(rows))
-        choice = decide(Quantiles(predict_rows(predictor, judged.x)), own).choice
-        losses.append(own.cost_of(own.realised(choice, judged.labels)))
+        row_utility = utility.rows(torch.from_numpy(rows))
+        choice = decide(Quantiles(predict_rows(predictor, judged.x)), row_utility).choice
+        losses.append(row_utility.cost_of(row_utility.realised(choice, judged.labels)))
     costs = np.concatenate(losses)
-    limit = np.quantile(costs, SHARE) or costs.max() or 1.0  # where nearly all decisions are perfect
+    limit = np.quantile(costs, LIMIT_QUANTILE) or costs.max() or 1.0  # where nearly all decisions are perfect
     return utility.with_limit([limit])
 
 
-AMOUNTS = Catalogue(
+AMOUNT_MODELS = Catalogue(
     trained={
         model.name: model
         for model in (
@@ -135,4 +135,4 @@ AMOUNTS = Catalogue(
     },
     members=("linear", "neighbours", "forest", "mean", "boosting", "calibrated", "standard"),
 )
-USUAL = tuple(AMOUNTS.compared)
+USUAL = tuple(AMOUNT_MODELS.compared)

@@ -52,7 +52,7 @@ def given_costs(
 
 
 def read_other_costs(costs: str | os.PathLike[str] | Utility) -> AmountCosts:
-    """Of a file, or as they are; a table over classes is refused."""
+    """Read other costs from a file, or return the given utility; tables over classes are refused."""
     utility = costs if isinstance(costs, Utility) else Utility.from_csv(costs)
     if not isinstance(utility, NumberUtility | PricedNewsvendor):
         named = "" if isinstance(costs, Utility) else f"{os.fspath(costs)}: "

@@ -44,7 +44,7 @@ class AmountRun(FinishedRun):
             return None
         return self.times.numpy().astype("datetime64[s]")
 
-    def _said(self) -> dict[str, Tensor]:
+    def _prediction_tensors(self) -> dict[str, Tensor]:
         return {f"quantiles of {item.model}": item.predictions.quantiles for item in self.scored}
 
     def _write_predictions(self, folder: RunFolder) -> None:
