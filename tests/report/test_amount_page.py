@@ -13,16 +13,16 @@ from finished_runs import seconds_of_edits, write_report
 from test_page import ODD, Page, unpacked
 
 from stakes.decisions import decide
+from stakes.evaluation.amounts import best_seed
 from stakes.mixtures import Quantiles
 from stakes.report.numbers import explorer
-from stakes.report.numbers.fan import saved_model
 from stakes.tables.amounts.run import AmountRun
 from stakes.utility import Newsvendor
 
 
 def python_says(run: AmountRun, utility: Newsvendor, model: str = "blend") -> dict[str, float]:
     """What the decisions of a model come to at other costs, by the library."""
-    decisions = decide(Quantiles(saved_model(run, model).predictions.quantiles), utility)
+    decisions = decide(Quantiles(best_seed(run.scored, model).predictions.quantiles), utility)
     costs = -utility.realised(decisions.choice, run.labels)
     return {
         "total": costs.sum(),
@@ -51,12 +51,12 @@ def shows(page: Any, run: AmountRun, utility: Newsvendor) -> None:
 def test_the_explorer_has_the_saved_model_exactly(tmp_path: Path) -> None:
     run = amount_run(tmp_path, seeds=2)
     page = Page(write_report(tmp_path))
-    said = saved_model(run, "blend").predictions.quantiles.numpy()
+    said = best_seed(run.scored, "blend").predictions.quantiles.numpy()
     assert np.array_equal(unpacked(page.data["quantiles"], "<f4").reshape(140, 99), said)
     assert np.array_equal(unpacked(page.data["labels"], "<f8"), run.labels.numpy())
     past = unpacked(page.data["past"], "<f4").reshape(-1, 99)
     assert len(past) == 1, "one row for all"
-    assert np.array_equal(past[0], saved_model(run, "constant").predictions.quantiles[0].numpy())
+    assert np.array_equal(past[0], best_seed(run.scored, "constant").predictions.quantiles[0].numpy())
     assert page.data["costs"] == [15, 5]
     assert page.data["range"] == {"atLeast": 0, "top": None, "step": 1}
     assert page.data["times"][0] == "2015-05-01"
@@ -125,7 +125,7 @@ def test_costs_are_edited_and_all_follows_as_in_python(opened: Callable[..., Any
         f"this model cost {page.inner_text('#per-decision')} each."
     )
     before, after = (
-        decide(Quantiles(saved_model(finished, "blend").predictions.quantiles), each).choice.numpy()
+        decide(Quantiles(best_seed(finished.scored, "blend").predictions.quantiles), each).choice.numpy()
         for each in (UTILITY, other)
     )
     first = page.locator("#decisions tbody tr").first

@@ -9,14 +9,14 @@ import pytest
 import torch
 from finished_amounts import UTILITY, amount_run, demand, menu_run
 
-from stakes.evaluation.amounts import AmountPredictions, compare, score
+from stakes.evaluation.amounts import AmountPredictions, best_seed, compare, score
 from stakes.evaluation.comparison import Choice
 from stakes.evaluation.metrics import Interval
 from stakes.mixtures import LEVELS
 from stakes.report.charts import round_numbers
 from stakes.report.drivers import drivers
 from stakes.report.numbers.claims import cost_bins, coverage, coverage_sentence, covered_sentence
-from stakes.report.numbers.fan import MOST_SHOWN, fan, saved_model, shown_rows
+from stakes.report.numbers.fan import MOST_SHOWN, fan, shown_rows
 from stakes.report.numbers.headline import caveats, headline, rule, serial_correlation
 from stakes.report.numbers.models import actions, mistakes, subgroups
 from stakes.report.numbers.ratio import SHOWN, by_ratio, mean_costs, where_it_wins, with_ratio
@@ -120,7 +120,7 @@ def test_costs_beyond_the_levels_are_told(tmp_path: Path) -> None:
 
 def test_decisions_at_a_bound_are_told(tmp_path: Path) -> None:
     run = amount_run(tmp_path, utility=replace(UTILITY, at_most=35.0))
-    share = float((saved_model(run, "blend").choice == 35).double().mean())
+    share = float((best_seed(run.scored, "blend").choice == 35).double().mean())
     assert f"{100 * share:.1f} % of the decisions are the highest that is allowed, 35." in caveats(run)
 
 
@@ -152,7 +152,7 @@ def test_too_little_and_too_much_add_up(tmp_path: Path) -> None:
     shown = mistakes(run)
     assert shown is not None
     assert [each["model"] for each in shown] == ["blend", "constant"]
-    order, sold = saved_model(run, "blend").choice.numpy(), run.labels.numpy()
+    order, sold = best_seed(run.scored, "blend").choice.numpy(), run.labels.numpy()
     little, much, right = shown[0]["rows"]
     assert little == (
         "too little", f"{100 * (sold > order).mean():.1f} %", f"{(sold - order)[sold > order].mean():.2f}",
@@ -166,7 +166,7 @@ def test_a_menu_of_actions_is_counted(tmp_path: Path) -> None:
     run = menu_run(tmp_path)
     shown = actions(run)
     assert shown is not None
-    choice, sold = saved_model(run, "blend").choice.numpy(), run.labels.numpy()
+    choice, sold = best_seed(run.scored, "blend").choice.numpy(), run.labels.numpy()
     small = np.interp(sold, [0, 30, 60], [0, 0, 300])
     assert [row["count"] for row in shown["rows"]] == [str((choice == 0).sum()), str((choice == 1).sum())]
     assert shown["rows"][0]["cells"][2] == f"{small[choice == 0].mean():.2f} €"
@@ -219,7 +219,7 @@ def times(run: AmountRun) -> np.ndarray | None:
 
 def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
     run = amount_run(tmp_path)
-    rows, in_time = shown_rows(times(run), saved_model(run, "blend").choice)
+    rows, in_time = shown_rows(times(run), best_seed(run.scored, "blend").choice)
     assert in_time
     assert rows.tolist() == list(range(140 - MOST_SHOWN, 140))
     shown = fan(run)
@@ -227,7 +227,7 @@ def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
     assert shown["which"] == f"The latest {MOST_SHOWN} of 140 test rows"
     assert [text for *_, text in shown["chart"]["texts"]][-5:-2] == ["26 Jun 2015", "7 Aug 2015", "17 Sep 2015"]
     kinds = {kind: markers for kind, _, _, markers in shown["chart"]["curves"]}
-    short = int((run.labels > saved_model(run, "blend").choice)[rows].sum())
+    short = int((run.labels > best_seed(run.scored, "blend").choice)[rows].sum())
     assert len(kinds["happened short"]) == short
     assert len(kinds["happened"]) == MOST_SHOWN - short
 
@@ -235,18 +235,18 @@ def test_the_fan_shows_the_latest_rows_in_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("days", [200, 30])
 def test_without_a_time_for_each_row_it_goes_by_decisions(tmp_path: Path, days: int) -> None:
     run = amount_run(tmp_path, days=days, timed=False)
-    rows, in_time = shown_rows(times(run), saved_model(run, "blend").choice)
+    rows, in_time = shown_rows(times(run), best_seed(run.scored, "blend").choice)
     assert not in_time
     assert len(set(rows.tolist())) == min(days, MOST_SHOWN)
-    assert (saved_model(run, "blend").choice[rows].diff() >= 0).all()
+    assert (best_seed(run.scored, "blend").choice[rows].diff() >= 0).all()
     shops = replace(amount_run(tmp_path / "shops", days=days), times=torch.arange(days).double() // 2)
-    assert not shown_rows(times(shops), saved_model(shops, "blend").choice)[1]
+    assert not shown_rows(times(shops), best_seed(shops.scored, "blend").choice)[1]
 
 
 def test_coverage_counts_what_lies_below(tmp_path: Path) -> None:
     run = amount_run(tmp_path, days=400)
     curves = coverage(run)
-    quantiles = saved_model(run, "blend").predictions.quantiles.numpy()
+    quantiles = best_seed(run.scored, "blend").predictions.quantiles.numpy()
     for level, below in curves["blend"]:
         assert below == pytest.approx((run.labels.numpy() <= quantiles[:, round(100 * level) - 1]).mean())
         assert below == pytest.approx(level, abs=0.1)
@@ -255,7 +255,7 @@ def test_coverage_counts_what_lies_below(tmp_path: Path) -> None:
 def test_expected_costs_in_bins(tmp_path: Path) -> None:
     run = amount_run(tmp_path, days=400)
     assert cost_bins(run) == []  # it expects about the same everywhere
-    item = saved_model(run, "blend")
+    item = best_seed(run.scored, "blend")
     wide = replace(item, expected_costs=np.linspace(10, 70, 400), costs=np.linspace(20, 80, 400)[::-1].copy())
     bins = cost_bins(replace(run, scored=(wide,)))
     assert len(bins) == 10
@@ -266,7 +266,7 @@ def test_expected_costs_in_bins(tmp_path: Path) -> None:
 def test_costs_against_a_ratio_are_those_of_the_library(tmp_path: Path) -> None:
     run = amount_run(tmp_path)
     costs = mean_costs(run, UTILITY)
-    item, place = saved_model(run, "blend"), len(SHOWN) // 2
+    item, place = best_seed(run.scored, "blend"), len(SHOWN) // 2
     assert SHOWN[place] == pytest.approx(1)
     assert costs["blend"][place] == pytest.approx(item.costs.mean())
     other = with_ratio(UTILITY, 2.0)

@@ -12,8 +12,8 @@ from finished_runs import write_report
 from test_page import Page
 
 from stakes import Utility
+from stakes.evaluation.amounts import best_seed
 from stakes.evaluation.promises import Promise, mean_cost_bound
-from stakes.report.numbers.fan import saved_model
 from stakes.report.page import write_page
 from stakes.report.promises import promise_of_run, promise_sentence
 
@@ -38,7 +38,7 @@ def test_a_run_about_amounts_needs_the_worst_that_can_happen(tmp_path: Path) -> 
         "No mean cost can be promised: one decision may cost any amount; with --worst"
     )
     said = promise_of_run(run, worst=600)
-    costs = saved_model(run, "blend").costs
+    costs = best_seed(run.scored, "blend").costs
     means = [costs[first : first + 11].mean() for first in range(140 % 11, 140, 11)]
     bound = mean_cost_bound(means, 600.0)
     assert f"cost at most {np.ceil(bound):.0f} € each on average; about these it was {costs.mean():.0f} €." in said
@@ -49,7 +49,7 @@ def test_a_run_about_amounts_needs_the_worst_that_can_happen(tmp_path: Path) -> 
 
 def test_the_report_of_a_menu_promises_by_its_curves(tmp_path: Path) -> None:
     run = menu_run(tmp_path, timed=False)
-    bound = mean_cost_bound(saved_model(run, "blend").costs, 300.0)
+    bound = mean_cost_bound(best_seed(run.scored, "blend").costs, 300.0)
     said = Page(write_report(tmp_path)).text
     shown = float(re.search(r"With 95 % confidence, decisions about rows like these cost at most ([\d.]+) €", said)[1])
     assert bound <= shown < bound + 1

@@ -118,6 +118,14 @@ def select(scored: Sequence[AmountScored], model: str) -> list[AmountScored]:
     return sorted((item for item in scored if item.model == model), key=lambda item: item.seed)
 
 
+def best_seed(scored: Sequence[AmountScored], model: str) -> AmountScored:
+    """The model's seed whose decisions cost least on held-out rows, which is the one that is saved."""
+    return min(
+        select(scored, model),
+        key=lambda item: np.inf if item.predictions.validation_cost is None else item.predictions.validation_cost,
+    )
+
+
 # Side by side --------------------------------------------------------------------------------------
 
 

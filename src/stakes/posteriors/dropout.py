@@ -100,7 +100,7 @@ class MCDropout(Posterior):
         masks = {
             key: fresh_masks(layout.p, info.group, layout.shape, samples, device) for key, layout in layouts.items()
         }
-        if info.stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+        if info.stacked is not None and info.stacked.accepts(x):
             return info.stacked(x, masks)
         with taking_masks(self.network), fused_encoders(self.network):
             return self._image_order(lambda x: self._over_draws.masked(self.network, x, masks, layouts), x)
@@ -193,7 +193,7 @@ class DropoutDraws(FrozenDraws):
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         plan = self._plan(x)
         masks = plan.masks(first, last)
-        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+        if self._stacked is not None and self._stacked.accepts(x):
             return self._stacked(x, masks)
         return self._network.with_layout_fallback(
             lambda: self._over_draws.masked(self._network, x, masks, plan.layouts)
@@ -204,7 +204,7 @@ class DropoutDraws(FrozenDraws):
             yield from super().draw_blocks(x, size, first, last)
 
     def _probe(self, x: Inputs, check: bool) -> Probe:
-        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+        if self._stacked is not None and self._stacked.accepts(x):
             layouts, footprint = self._stacked.layouts(x)
             return Probe(footprint, layouts, [], [], Counter(), [])
         probed = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))

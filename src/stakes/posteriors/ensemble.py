@@ -138,7 +138,7 @@ class EnsembleDraws(FrozenDraws):
         if self._members is not None:
             return torch.stack([inputs.call(member, x) for member in self._members[first:last]])
         state = {key: value[first:last] for key, value in self._state.items()}
-        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+        if self._stacked is not None and self._stacked.accepts(x):
             return self._stacked(x, state)
 
         def one(state: Mapping[str, Tensor]) -> Tensor:

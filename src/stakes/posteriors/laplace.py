@@ -215,7 +215,7 @@ class LaplaceDraws(FrozenDraws):
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         self._plan(x)
         draws = self._weights(first, last)
-        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+        if self._stacked is not None and self._stacked.accepts(x):
             return self._stacked(x, draws)
         with self._lock:
             return self._over_draws(lambda weights: inputs.call(self._network, x, weights), draws)

@@ -114,7 +114,7 @@ class MeanFieldDraws(FrozenDraws):
     def outputs(self, x: Inputs, first: int, last: int) -> Tensor:
         plan, rows = self._plan(x), inputs.count(x)
         tensors = {**self._weights(first, last), **plan.masks(first, last)}
-        if self._stacked is not None and isinstance(x, Tensor) and x.ndim == 2:
+        if self._stacked is not None and self._stacked.accepts(x):
             return self._stacked(x, tensors)
 
         def one(draw: Mapping[str, Tensor]) -> Tensor:

@@ -4,11 +4,11 @@ from math import ceil, floor
 
 import numpy as np
 
+from stakes.evaluation.amounts import best_seed as best_amount_seed
 from stakes.evaluation.comparison import best_seed, select
 from stakes.evaluation.metrics import Interval
 from stakes.evaluation.promises import Promise, promise
 from stakes.report.amounts import AmountFormat
-from stakes.report.numbers.fan import saved_model
 from stakes.tables.amounts.run import AmountRun
 from stakes.tables.run import FinishedRun, Run
 from stakes.utility import Utility
@@ -45,7 +45,7 @@ def promise_of_run(run: FinishedRun, worst: float | None = None) -> str:
     elif run.groups is not None:
         withheld = f"rows of one {run.settings['group']} belong together, and are not independent of each other"
     if isinstance(run, AmountRun):
-        costs = saved_model(run, run.comparison.chosen).costs
+        costs = best_amount_seed(run.scored, run.comparison.chosen).costs
     else:
         assert isinstance(run, Run)
         costs = _costs_of_classes(run)

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -94,18 +94,14 @@ class Evaluation:
             "claim": claim is not None and claim.high < 0,
             "constant": self.against_constant.high < 0 and not self.few,
             "outcomes": any(each.off for each in self.outcomes),
-            "shifted": drift is not None and bool(drift.drifted),
-            "unusual": drift is not None and drift.unusual > max(FEW_UNUSUAL, MANY_UNUSUAL * drift.rows),
+            **drift_reasons(drift),
         }
         return [reason for reason, holds in checks.items() if holds]
 
     @property
     def due(self) -> Due:
         """Whether retraining is due: results are worse; rows have changed, but not the results; neither; too few."""
-        reasons = set(self.reasons)
-        if reasons - {"shifted", "unusual"}:
-            return "yes"
-        return "watch" if reasons else "unknown" if self.rows < FEW_ROWS else "no"
+        return retraining_due(self.reasons, self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types. Amounts of a decision are as the user gave them, costs or utilities; an interval has its
@@ -227,6 +223,19 @@ def row_dependence(run: FinishedRun, frame: pd.DataFrame) -> dict[str, Any]:
             )
     groups = pd.factorize(frame[group], use_na_sentinel=False)[0] if group in frame else None
     return {"groups": groups, "times": row_times(run, frame)[0]}
+
+
+def drift_reasons(drift: Drift | None) -> dict[Reason, bool]:
+    """Whether columns have shifted, and whether many rows are unusual."""
+    many = drift is not None and drift.unusual > max(FEW_UNUSUAL, MANY_UNUSUAL * drift.rows)
+    return {"shifted": drift is not None and bool(drift.drifted), "unusual": many}
+
+
+def retraining_due(reasons: Sequence[Reason], rows: int) -> Due:
+    """Yes if results are worse; watch if only rows have changed."""
+    if set(reasons) - {"shifted", "unusual"}:
+        return "yes"
+    return "watch" if reasons else "unknown" if rows < FEW_ROWS else "no"
 
 
 def row_times(run: FinishedRun, frame: pd.DataFrame) -> tuple[NDArray[np.float64] | None, str | None, bool]:

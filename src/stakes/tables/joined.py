@@ -1,5 +1,6 @@
 """Decisions that were taken earlier, joined with the rows whose outcomes are known by now."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,16 +50,21 @@ def join_decisions(
 ) -> tuple[pd.DataFrame, TakenDecisions, dict[str, int]]:
     """The rows that a decision was taken for, these decisions, and how many of either are without the other."""
     matched, table, unmatched = match_decisions(frame, labelled, decisions, id_column)
-    names = {name: number for number, name in enumerate(utility.decisions)}
+    choice = decision_indices(table, decisions, utility.decisions)
+    return matched, TakenDecisions(choice, _probs(table, decisions, utility.outcomes)), unmatched
+
+
+def decision_indices(table: pd.DataFrame, path: Path | None, decisions: Sequence[str]) -> Tensor:
+    """(N,) from the names in a file of decisions."""
+    indices = {name: index for index, name in enumerate(decisions)}
     texts = table["decision"].astype(str).str.strip()
-    unknown = sorted(set(texts) - set(names))
+    unknown = sorted(set(texts) - set(indices))
     if unknown:
         raise StakesError(
-            f"{decisions}: expected the decisions {listing(names)} of the costs, but got {listing(unknown)}; if other "
+            f"{path}: expected the decisions {listing(indices)} of the costs, but got {listing(unknown)}; if other "
             "costs were decided by, give their file with --costs"
         )
-    choice = torch.tensor([names[text] for text in texts])
-    return matched, TakenDecisions(choice, _probs(table, decisions, utility.outcomes)), unmatched
+    return torch.tensor([indices[text] for text in texts])
 
 
 def _ids(frame: pd.DataFrame, path: Path, column: str) -> pd.Index:

@@ -49,7 +49,6 @@ class DatasetExamples(Examples):
     """A map-style dataset, in batches of `fit`'s own; ``workers`` are processes that read ahead."""
 
     def __init__(self, dataset: Dataset[Any], workers: int = 0) -> None:
-        self.dataset, self.workers = dataset, workers
         self._loader: DataLoader[Any] = DataLoader(dataset, num_workers=workers)
         if len(self) == 0:
             raise StakesError("expected at least one example, but the dataset is empty")

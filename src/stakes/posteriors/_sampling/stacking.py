@@ -11,12 +11,13 @@ Until the first layer that differs from draw to draw, what all draws share is (B
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from stakes.errors import StakesError
+from stakes.inputs import Inputs
 from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.fusion import NormedLinear, fuse_dropout, fuse_neighbours, is_exactly, is_plain
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, MaskLayout, prefix
@@ -86,6 +87,10 @@ class StackedLayers:
         if len(set(weights)) < len(weights):
             return None  # tied ones have one name, under which the draws of the other layer would not be found
         return cls(steps, weights_differ=bool(names)) if steps else None
+
+    @staticmethod
+    def accepts(x: Inputs) -> TypeGuard[Tensor]:
+        return isinstance(x, Tensor) and x.ndim == 2
 
     def layouts(self, x: Tensor) -> tuple[dict[str, MaskLayout], Footprint]:
         """The mask layouts and the footprint of an input ``(B, U)``, from layer sizes alone, without a probe."""

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from stakes.evaluation.amounts import best_seed
 from stakes.mixtures import Quantiles
 from stakes.report.explorer import kept_rows, packed, scope, shared_data
-from stakes.report.numbers.fan import saved_model
 from stakes.tables.amounts.run import AmountRun
 from stakes.utility import Newsvendor
 
@@ -27,7 +27,7 @@ def explorer(run: AmountRun) -> dict[str, Any] | None:
     if not isinstance(utility, Newsvendor) or model == "constant" or "constant" not in run.comparison.models:
         return None
     kept = kept_rows(run, MOST_ROWS)
-    item, constant = saved_model(run, model), saved_model(run, "constant")
+    item, constant = best_seed(run.scored, model), best_seed(run.scored, "constant")
     # The past is the same for all rows that a part was tested on: each such row of quantiles is told once.
     past, rows = torch.unique(Quantiles(constant.predictions.quantiles[kept]).at_levels, dim=0, return_inverse=True)
     per_row = utility.per_example

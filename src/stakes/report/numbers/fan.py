@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stakes.evaluation.amounts import AmountScored, select
+from stakes.evaluation.amounts import best_seed
 from stakes.mixtures import Quantiles
 from stakes.report.charts import marker, path, round_numbers
 from stakes.report.numbers.headline import amount
@@ -30,7 +30,7 @@ def fan(run: AmountRun) -> dict[str, Any] | None:
     """The chart, and which rows it shows; None where decisions are actions."""
     if not isinstance(run.utility, AmountUtility):
         return None
-    item = saved_model(run, run.comparison.chosen)
+    item = best_seed(run.scored, run.comparison.chosen)
     rows, in_time = shown_rows(None if run.times is None else run.times.numpy(), item.choice)
     which = which_rows(len(rows), len(run.labels), "test rows", in_time=in_time)
     words = {
@@ -46,14 +46,6 @@ def fan(run: AmountRun) -> dict[str, Any] | None:
     }
     chart = fan_chart(bands, quantiles[:, 2], item.choice[rows].numpy(), run.labels[rows].numpy(), ticks, words)
     return {"chart": chart, "which": which, "model": item.model}
-
-
-def saved_model(run: AmountRun, model: str) -> AmountScored:
-    """The seed that is in model/: the one whose decisions cost least on held-out rows."""
-    return min(
-        select(run.scored, model),
-        key=lambda item: np.inf if item.predictions.validation_cost is None else item.predictions.validation_cost,
-    )
 
 
 def shown_rows(times: FloatArray | None, choice: Tensor) -> tuple[Tensor, bool]:

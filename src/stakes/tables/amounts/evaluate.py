@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from stakes.decisions import decide
-from stakes.errors import StakesError, listing
+from stakes.errors import StakesError
 from stakes.evaluation import metrics
 from stakes.evaluation.amounts import score, select, shares_below
 from stakes.evaluation.metrics import Interval
@@ -24,19 +24,19 @@ from stakes.tables.amounts.run import AmountRun
 from stakes.tables.drift import Drift
 from stakes.tables.evaluate import (
     FEW_ROWS,
-    FEW_UNUSUAL,
-    MANY_UNUSUAL,
     Due,
     Reason,
     belong_together,
     drift_of,
+    drift_reasons,
     read_outcomes,
+    retraining_due,
     row_dependence,
     row_times,
     warn_of_training_rows,
 )
 from stakes.tables.formats import written_numbers
-from stakes.tables.joined import match_decisions
+from stakes.tables.joined import decision_indices, match_decisions
 from stakes.tables.values import numbers, row_number, utility_of_rows
 from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
 
@@ -120,17 +120,14 @@ class AmountEvaluation:
             "last test": enough and self.against_last is not None and self.against_last.high < 0,
             "claim": enough and claim is not None and claim.low > 0,
             "constant": enough and self.saving.high < 0,
-            "shifted": drift is not None and bool(drift.drifted),
-            "unusual": drift is not None and drift.unusual > max(FEW_UNUSUAL, MANY_UNUSUAL * drift.rows),
+            **drift_reasons(drift),
         }
         return [reason for reason, holds in checks.items() if holds]
 
     @property
     def due(self) -> Due:
         """Whether retraining is due: results are worse; rows have changed, but not the results; neither; too few."""
-        if set(self.reasons) - {"shifted", "unusual"}:
-            return "yes"
-        return "watch" if self.reasons else "unknown" if self.rows < FEW_ROWS else "no"
+        return retraining_due(self.reasons, self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; an interval has its mean, low and high end."""
@@ -294,12 +291,4 @@ def _taken(table: pd.DataFrame, path: Path | None, utility: NumberUtility) -> Ta
         if not bool(choice.isfinite().all()):
             raise StakesError(f"{path}: expected a number in every row of the column 'decision', but some are missing")
         return TakenAmounts(choice, claimed, low, high)
-    indices = {name: number for number, name in enumerate(utility.decisions)}
-    texts = table["decision"].astype(str).str.strip()
-    unknown = sorted(set(texts) - set(indices))
-    if unknown:
-        raise StakesError(
-            f"{path}: expected the decisions {listing(indices)} of the costs, but got {listing(unknown)}; if other "
-            "costs were decided by, give them"
-        )
-    return TakenAmounts(torch.tensor([indices[text] for text in texts]), claimed, low, high)
+    return TakenAmounts(decision_indices(table, path, utility.decisions), claimed, low, high)
