@@ -18,7 +18,7 @@ from stakes.outcomes import Predictor
 from stakes.saved_model import SavedModel
 from stakes.tables.importance import ScoredDivision, importance
 from stakes.tables.kind import ModelPredictions
-from stakes.tables.mix import Solution
+from stakes.tables.mix import Mix, Solution
 from stakes.tables.prepare import Division, PreparedTable, prepare
 from stakes.tables.problem import predict_rows
 from stakes.tables.run import FinishedRun
@@ -191,12 +191,16 @@ def _conclude(task: TableTask, settings: Mapping[str, Any], prepared: PreparedTa
         "importance": _importance(task, prepared, solved[best.seed], best, folder),
     }
     run = task.kind.run(shared, every, choice, prepared, task.seed)
-    chosen, division = final[best.seed].mixes[choice.model], prepared.divisions[-1]
-    parts = {model: _load_parts(folder, model, best.seed, division) for model in chosen.weights}
-    notes = {"target": task.target, "data": task.data.name, "model": choice.model, "seed": best.seed, **chosen.details}
-    with atomic(folder.model) as temporary:
-        profile = prepared.profile if task.keep_rows else replace(prepared.profile, background={})
-        predictor = chosen.predictor(parts)
-        SavedModel(predictor, prepared.utility, division.encoder, notes, profile, prepared.lags).save(temporary)
+    _save_model(task, prepared, best, final[best.seed].mixes[choice.model], folder)
     run.save(folder.path)
     return run
+
+
+def _save_model(task: TableTask, prepared: PreparedTable, best: ModelPredictions, mix: Mix, folder: RunFolder) -> None:
+    division = prepared.divisions[-1]
+    parts = {model: _load_parts(folder, model, best.seed, division) for model in mix.weights}
+    notes = {"target": task.target, "data": task.data.name, "model": best.model, "seed": best.seed, **mix.details}
+    profile = prepared.profile if task.keep_rows else replace(prepared.profile, background={})
+    with atomic(folder.model) as temporary:
+        predictor = mix.predictor(parts)
+        SavedModel(predictor, prepared.utility, division.encoder, notes, profile, prepared.lags).save(temporary)
