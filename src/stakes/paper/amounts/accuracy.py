@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 GRIDS = {
     "dropout": [Setting(rate=rate) for rate in (0.005, 0.01, 0.05, 0.1)],
     "ensemble": [Setting()],
-    "mean field": [Setting(trained_scale=scale) for scale in (0.03, 0.1, 0.3, 0.6)],
+    "mean field": [Setting(trained_scale=scale) for scale in (0.02, 0.05, 0.1, 0.2, 0.5)],
 }
 FAMILIES = tuple(GRIDS)
 SCALES = tuple(np.geomspace(0.01, 1, 60).tolist())  # of the noise, in standard deviations of the labels
