@@ -60,7 +60,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with fits_progress(30) as tell:
         assert stream.getvalue() == ""  # others write until there is something to show
         tell.plan(fits)
-        tell(standard, "found")
+        tell(standard, "cached")
         tell(weighted, "started")
         tell(boosting, "started")
         tell(weighted, Epoch(7, 1.0, utility=-12.5))
@@ -78,7 +78,7 @@ def test_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     before = FitJob("boosting", 3, "2", (0, 1))
     with fits_progress(30) as tell:
         tell.plan([first, last, before])
-        tell(before, "found")
+        tell(before, "cached")
         tell(first, "started")
         tell(first, Epoch(1, 1.0))
         tell(first, "done")

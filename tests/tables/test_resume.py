@@ -118,7 +118,7 @@ def test_resume_at_any_epoch(
     fitting.fit_table(
         task, killed, resume=True, on_progress=lambda fit, event: events.append((fit.model, fit.folds, event))
     )
-    assert ("standard", (0,), "found") in events
+    assert ("standard", (0,), "cached") in events
     again = [event.number for name, folds, event in events if (name, folds) == ("standard", (1,)) and is_epoch(event)]
     assert again == list(range(epoch + 1, 6))
     assert_same_files(whole.path, killed.path)

@@ -110,7 +110,7 @@ def _progress(total: int) -> Iterator[Callable[[Any, Any], None]]:
 
         def report(cell: Any, event: Any) -> None:
             nonlocal done
-            if event not in ("done", "known"):
+            if event not in ("done", "cached"):
                 return
             before, done = done, done + len(cell.seeds)
             bars.update(task, completed=done, description=str(cell))

@@ -28,7 +28,7 @@ from stakes.tables.run import FinishedRun, Run
 from stakes.training.config import Epoch
 
 _FULL_WIDTH = 150
-_WORDS = {"found": "done before", "done": "done"}
+_WORDS = {"cached": "done before", "done": "done"}
 
 
 def progress_bars(*columns: ProgressColumn | str) -> Progress:
@@ -66,7 +66,7 @@ class FitsProgress:
         else:
             if fit in self._running:
                 self._bars.remove_task(self._running.pop(fit))
-            if event == "found":
+            if event == "cached":
                 self._planned -= fit.effort
             else:
                 self._done += fit.effort

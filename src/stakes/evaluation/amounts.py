@@ -192,10 +192,8 @@ class AmountComparison:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> "AmountComparison":
-        choice = dict(entries["choice"])
-        lead = None if choice["lead"] is None else Interval(*choice["lead"])
         rows = tuple(AmountRow.from_dict(row) for row in entries["rows"])
-        return cls(rows, entries["reference"]["model"], Choice(**choice | {"lead": lead}), entries["block"])
+        return cls(rows, entries["reference"]["model"], Choice.from_dict(entries["choice"]), entries["block"])
 
 
 def compare(

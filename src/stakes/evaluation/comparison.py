@@ -153,6 +153,11 @@ class Choice:
     rival: str | None = None  # the best of the others, by the rows that it was chosen on
     lead: Interval | None = None  # by how much the decisions of the chosen model were worth more on these rows
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Choice":
+        lead = None if fields["lead"] is None else Interval(*fields["lead"])
+        return cls(**{**fields, "lead": lead})
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -187,9 +192,7 @@ class Comparison:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Comparison":
         rows = tuple(Row.from_dict(row) for row in fields["rows"])
-        choice = dict(fields["choice"])
-        lead = None if choice["lead"] is None else Interval(*choice["lead"])
-        return cls(rows, fields["reference"]["model"], Choice(**choice | {"lead": lead}))
+        return cls(rows, fields["reference"]["model"], Choice.from_dict(fields["choice"]))
 
     def row(self, model: str, rule: Rule) -> Row:
         return next(row for row in self.rows if (row.model, row.rule) == (model, rule))

@@ -156,6 +156,9 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def negated(self) -> "Interval":
+        return Interval(-self.mean, -self.high, -self.low)
+
 
 def bootstrap(
     values: ArrayLike,

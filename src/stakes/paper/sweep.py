@@ -123,7 +123,7 @@ def run(
     cells = experiment.cells()
     done = _keep_complete_cells(rows_file, cells)
     for cell in done:
-        report(cell, "known")
+        report(cell, "cached")
     pending = [cell for cell in cells if cell not in done]
     cell_of = {key: cell for cell in cells for key in cell.model_keys()}
     with rows_file.open("a", encoding="utf-8") as file:

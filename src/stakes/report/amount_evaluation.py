@@ -83,7 +83,7 @@ def _claims(evaluation: AmountEvaluation) -> str:
     if evaluation.claimed_cost is None or evaluation.above_claim is None:
         return "What the model claimed is not known: the decisions came without expected costs."
     amounts, above = AmountFormat.of(evaluation.utility), evaluation.above_claim
-    difference = _difference(Interval(-above.mean, -above.high, -above.low), evaluation)
+    difference = _difference(above.negated(), evaluation)
     within = (
         "" if evaluation.within is None else f"; {share(evaluation.within)} of the outcomes were in its 90 % interval"
     )

@@ -26,8 +26,8 @@ from stakes.tables.run_folder import RunFolder
 from stakes.tables.task import TableTask, check
 from stakes.training.config import Epoch
 
-# What happens to a fit: it was found finished, has started, came through an epoch, is done.
-Event = Literal["found", "started", "done"] | Epoch
+# Progress of a fit: already on disk, started, one epoch done, finished.
+Event = Literal["cached", "started", "done"] | Epoch
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def fit_table(
     waiting = []
     for fit in fits:
         if all(_predictions_file(folder, fit.model, fit.seed, fit.division, fold).exists() for fold in fit.folds):
-            on_progress(fit, "found")
+            on_progress(fit, "cached")
         else:
             waiting.append(fit)
     # Workers may live longer than this run, and keep the directory that they were started in.

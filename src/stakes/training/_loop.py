@@ -124,13 +124,13 @@ class TrainingLoop:
         total, count = torch.zeros((), device=self.fabric.device), 0
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
-        batches, taken, learns = iter(data.batches), 0, False
+        batches, batches_seen, learns = iter(data.batches), 0, False
         while group := list(itertools.islice(batches, self.config.accumulate)):
             learns = learns or any(self._counts(batch) for batch in group)
-            loss = self.steps.take(group, number, taken / (data.steps or 1), scale)
+            loss = self.steps.take(group, number, batches_seen / (data.batch_count or 1), scale)
             examples = sum(len(batch.labels) for batch in group)
             total.add_(loss, alpha=examples)
-            count, taken = count + examples, taken + len(group)
+            count, batches_seen = count + examples, batches_seen + len(group)
         self.steps.end_epoch()
         self._share_buffers()
         if not any(self._gather(learns)):
@@ -271,7 +271,7 @@ class _BatchLoss(nn.Module):
         super().__init__()
         self.posterior = posterior
         self.objective = objective
-        self.labels = len(examples)
+        self.example_count = len(examples)
 
     def forward(
         self, x: Inputs, labels: Tensor, index: Tensor | None, weights: Tensor | None, total: int | None = None
@@ -281,11 +281,11 @@ class _BatchLoss(nn.Module):
         counted = self.posterior.likelihood.counted(labels)
         if counted is None and total is None:
             # An image has a label for every pixel, so the bound is over all labels, and so is its KL.
-            return loss + kl / (self.labels * labels[0].numel())
+            return loss + kl / (self.example_count * labels[0].numel())
         # The mean is over the labels that count; the KL keeps its proportion to their sum, B of N examples.
         count = labels.numel() if counted is None else int(counted.sum())
         whole = count if total is None else total
-        share = len(labels) / self.labels * (whole > 0)  # also of a batch without such labels, beside others
+        share = len(labels) / self.example_count * (whole > 0)  # also of a batch without such labels, beside others
         return loss * (count / max(1, whole)) + kl * (share / max(1, whole))
 
 

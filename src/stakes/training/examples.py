@@ -35,7 +35,7 @@ class EpochData(NamedTuple):
     """What one process trains on in one epoch."""
 
     batches: Iterable[Batch]
-    steps: int | None  # how many batches these are; None if that is not known before the last
+    batch_count: int | None  # None if that is not known before the last
     positions: Tensor | None  # of all the examples in them; None in a stream
 
 

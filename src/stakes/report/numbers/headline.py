@@ -118,7 +118,7 @@ def _without_model(run: AmountRun, amounts: AmountFormat, row: AmountRow) -> Hea
     )
     if row.rival is None or row.lead is None:
         return Headline("same", sentence, "No other model was compared.", ())
-    gain = Interval(-row.lead.mean, -row.lead.high, -row.lead.low)
+    gain = row.lead.negated()
     message = {
         "more": "beyond chance: the choice, which was made on other rows, may have been wrong",
         "less": "beyond chance",
