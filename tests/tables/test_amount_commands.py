@@ -239,7 +239,7 @@ def test_evaluate_tells_of_coverage_and_of_rows_that_have_changed(
     stakes("decide", demand_run, tmp_path / "later.csv", "--out", tmp_path / "d.csv", "--id", "date")
     later[["date", "sold"]].to_csv(tmp_path / "sold.csv", index=False)
     said = stakes("evaluate", demand_run, tmp_path / "sold.csv", "--decisions", tmp_path / "d.csv", "--id", "date")
-    assert "Whether rows have drifted cannot be told" in said.out
+    assert "Drift is unknown" in said.out
     assert "or the steps and bounds of decisions are the reason" in said.out
 
 

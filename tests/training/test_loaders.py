@@ -493,7 +493,7 @@ def test_processes_share_the_examples_of_a_sampler(count: int) -> None:
         examples, shares = LoaderExamples(loader), []
         for epoch in range(1, 4):
             data = [examples.epoch(Shard(0, epoch, rank, 2), 4) for rank in range(2)]
-            assert data[0].steps == data[1].steps == 3
+            assert data[0].batch_count == data[1].batch_count == 3
             numbers = [torch.cat([batch.positions for batch in part.batches]) for part in data]
             assert len(numbers[0]) == len(numbers[1])
             assert [part.positions.tolist() for part in data] == [sorted(set(part.tolist())) for part in numbers]

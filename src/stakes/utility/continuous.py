@@ -112,9 +112,9 @@ class Newsvendor(AmountUtility):
         return replace(self, under=under, over=over) if self.per_example else self
 
     def require_examples(self, count: int) -> None:
-        count = max(values.size for values in self._costs)
-        if self.per_example and count != count:
-            raise StakesError(f"expected {count} examples, one for each cost of the utility, but got {count}")
+        examples = max(values.size for values in self._costs)
+        if self.per_example and count != examples:
+            raise StakesError(f"expected {examples} examples, one for each cost of the utility, but got {count}")
 
     def to_dict(self) -> dict[str, Any]:
         under, over = self._costs
