@@ -42,6 +42,10 @@ def accuracy_figure(result: Result, path: Path) -> Path:
                 rows = np.arange(len(sets)) + 0.2 * (number - 1)
                 axes.errorbar(gaps, rows, xerr=errors, label=family, **_style(number))
             axes.set_xscale("symlog", linthresh=4)
+            low, high = axes.get_xlim()
+            ticks = [tick for tick in (-100, -10, -4, -2, 0, 2, 4, 10, 100) if low <= tick <= high]
+            axes.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
+            axes.set_xticks([], minor=True)
             axes.set_title("RMSE" if key == "rmse" else "log-likelihood")
         panels[0].set_yticks(range(len(sets)), sets)
         panels[0].invert_yaxis()
