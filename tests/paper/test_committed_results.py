@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 EXPERIMENTS = {"diagnosis": Diagnosis, "digits": Digits, "roads": Roads, "amounts": Amounts}
 # The smallest standard deviation over seeds in the authors' code, by noise; that of 0.1 lies between its neighbours.
 PUBLISHED_SD = {0.0: 0.002, 0.1: 0.0032, 0.25: 0.005, 0.5: 0.01}
-FOLDERS = ("diagnosis", "diagnosis-authors", "digits", "digits-authors", "roads")
+FOLDERS = ("diagnosis", "diagnosis-authors", "digits", "digits-authors", "digits-independent", "roads")
 
 
 def experiment_of(result: Result) -> Experiment:
