@@ -1,9 +1,6 @@
-"""``make bench``: print every claim with the ratio measured now; exit 1 if one does not hold.
+"""``make bench``: print every claim with the ratio measured now; exit 1 if one does not hold."""
 
-``python -m benchmarks --save`` writes the tables to benchmarks/RESULTS.md too; ``python -m benchmarks sampling ...``
-measures only some of the claims.
-"""
-
+import argparse
 import os
 import sys
 import time
@@ -27,23 +24,29 @@ MODULES = (
 HEADINGS = ("claim", "against", "measured", "promised")
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"measure only these, of: {', '.join(MODULES)}")
+    parser.add_argument("--save", action="store_true", help="measure all, and write the tables to RESULTS.md too")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.modules if name not in MODULES]
+    if unknown or (arguments.save and arguments.modules):
+        parser.error(f"no module {unknown[0]!r}" if unknown else "--save is for all modules")
     console, start = Console(width=160), time.monotonic()
     machine = f"{os.cpu_count()} cores, 1 thread, torch {torch.__version__}"
     console.print(machine)
-    chosen = [argument for argument in arguments if argument in MODULES]
     claims: list[Claim] = []
     with one_thread():
-        for name in chosen or MODULES:
+        for name in arguments.modules or MODULES:
             console.print(f"measuring {name} ...", style="dim")
             claims += import_module(f"benchmarks.{name}").measure()
-        if not chosen:
+        if not arguments.modules:
             console.print("measuring bounds ...", style="dim")
-        bounded = [] if chosen else bounds.measure()
+        bounded = [] if arguments.modules else bounds.measure()
     rows = [_row(claim) for claim in claims]
     for headings, body in ((HEADINGS, rows), (bounds.HEADINGS, bounded)):
         _show(console, headings, body)
-    if "--save" in arguments:
+    if arguments.save:
         _save(machine, rows, bounded, (time.monotonic() - start) / 60)
     return 0 if all(claim.holds for claim in claims) else 1
 
@@ -79,4 +82,4 @@ def _save(machine: str, rows: list[list[str]], bounded: list[list[str]], minutes
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -39,7 +39,7 @@ def measure() -> list[Claim]:
         with torch.no_grad():
             return torch.stack([network(x).softmax(1) for _ in range(DRAWS)]).mean(0)
 
-    slow, fast = seconds(usual, lambda: posterior.draw(DRAWS, seed=0)(x).mean_probs(), rounds=2)
+    slow, fast = seconds(usual, lambda: posterior.draw(DRAWS, seed=0)(x).mean_probs(), rounds=4)
     memory = subprocess.run([sys.executable, "-c", _MEMORY], check=True, capture_output=True, text=True).stdout
     what = f"SegNet-Basic 360 x 480, one image, {DRAWS} draws"
     return [

@@ -29,14 +29,19 @@ def peak_memory() -> int:
     return 1024 * int(line.split()[1])
 
 
-def seconds(*functions: Callable[[], object], rounds: int = 5) -> list[float]:
-    """The best time of each function; they take turns, so that a slow moment of the machine hits all of them."""
+def seconds(*functions: Callable[[], object], rounds: int = 5, at_least: float = 5.0) -> list[float]:
+    """The best time of each function, of so many ``rounds`` or more, until ``at_least`` so many seconds have passed.
+
+    They take turns, so that a slow moment of the machine hits all of them.
+    """
     best = [float("inf")] * len(functions)
     for function in functions:
         function()
-    for _ in range(rounds):
+    begin, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - begin < at_least:
         for place, function in enumerate(functions):
             start = time.perf_counter()
             function()
             best[place] = min(best[place], time.perf_counter() - start)
+        done += 1
     return best
