@@ -11,6 +11,7 @@ from stakes.evaluation.amounts import AmountPredictions, compare, score
 from stakes.evaluation.comparison import Choice
 from stakes.mixtures import LEVELS, GaussianMixture, Quantiles
 from stakes.tables.amounts.run import AmountRun
+from stakes.tables.date_format import ISO
 from stakes.tables.task import TableTask
 from stakes.utility import Newsvendor, NumberUtility, Utility
 
@@ -67,7 +68,13 @@ def amount_run(
         outcomes,
         torch.arange(days) + 574,
         utility,
-        {"train": 573, "test": days, "folds": 5, "tested": "latest" if timed else "share", "dates": timed},
+        {
+            "train": 573,
+            "test": days,
+            "folds": 5,
+            "tested": "latest" if timed else "share",
+            "time_pattern": ISO if timed else None,
+        },
         0,
         9,
         {"Python": "3.11", "stakes": "0.1.0"},

@@ -148,7 +148,7 @@ def test_limits_follow_from_the_costs_or_are_stated() -> None:
     for unlimited in (by_row, Newsvendor(15, 5, at_least=0, at_most=80)):
         found = promise([1.0, 2.0], unlimited)
         assert found.bound is None
-        assert found.reason.startswith("one decision may cost any amount; give the most that one can cost with --worst")
+        assert found.reason.startswith("one decision may cost any amount; give `stakes report` or")
         assert promise([1.0, 2.0], unlimited, worst=10.0).bound <= 10
     always = Utility.from_curves({"a": 3})
     assert promise([3.0, 3.0], always).bound == 3

@@ -35,7 +35,8 @@ def test_numbers_are_rounded_to_the_safe_side(bound: float) -> None:
 def test_a_run_about_amounts_needs_the_worst_that_can_happen(tmp_path: Path) -> None:
     run = amount_run(tmp_path)
     assert promise_of_run(run).startswith(
-        "No mean cost can be promised: one decision may cost any amount; give the most that one can cost with --worst"
+        "No mean cost can be promised: one decision may cost any amount; "
+        "give `stakes report` or `stakes evaluate` a limit with --worst"
     )
     said = promise_of_run(run, worst=600)
     costs = best_seed(run.scored, "blend").costs

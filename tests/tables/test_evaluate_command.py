@@ -13,7 +13,7 @@ import torch
 from patient_tables import write_csv
 
 from stakes import Decider
-from stakes.errors import StakesWarning
+from stakes.errors import StakesError, StakesWarning
 from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
 from stakes.evaluation.metrics import Interval
@@ -172,7 +172,7 @@ def test_decisions_are_joined_by_id_and_not_taken_again(
     outcomes.iloc[7, 1] = ""
     strangers = pd.DataFrame({"id": ["x", "y"], "state": ["0", "1"]})
     labelled = written(tmp_path / "outcomes.csv", pd.concat([outcomes, strangers]))
-    evaluation = evaluate_run(run, labelled, decisions=taken, id_column="id")
+    evaluation = evaluate_run(run, labelled, decisions=taken, id_columns=["id"])
     assert evaluation.left_out == {
         "rows without an outcome": 1,
         "outcomes without a decision": 2,
@@ -191,6 +191,22 @@ def test_decisions_are_joined_by_id_and_not_taken_again(
     assert "Left out: rows without an outcome (1), outcomes without a decision (2), decisions without an" in lines[0]
     assert f"Some outcomes have few cases (ill {(both['state'] == '1').sum()}): what is said to be" in lines[0]
     assert "cannot be told" in (tmp_path / "out" / "evaluation.html").read_text()
+
+
+def test_several_columns_can_name_a_row(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    rows = clinic(60, 4).assign(ward=["01", "1"] * 30)  # as written: these are two wards
+    rows["id"] = np.repeat(np.arange(30), 2)
+    data = written(tmp_path / "new.csv", rows.drop(columns="state"))
+    stakes("decide", run, data, "--out", tmp_path / "taken.csv", "--id", "id,ward")
+    decided = pd.read_csv(tmp_path / "taken.csv", dtype=str)
+    assert decided.columns[:2].tolist() == ["id", "ward"]
+    labelled = written(tmp_path / "outcomes.csv", rows.sample(frac=1, random_state=0))
+    evaluation = evaluate_run(run, labelled, decisions=tmp_path / "taken.csv", id_columns=["id", "ward"])
+    costs = COSTS[(decided["decision"] == "wait").astype(int), (rows["state"] == "0").astype(int)]
+    assert evaluation.rows == 60
+    assert evaluation.utility.cost_of(evaluation.worth.mean) == pytest.approx(costs.mean())
+    with pytest.raises(StakesError, match=r"stands more than once; several columns can name a row"):
+        evaluate_run(run, labelled, decisions=tmp_path / "taken.csv", id_columns=["id"])
 
 
 def test_decisions_without_probabilities_are_evaluated_without_claims(

@@ -1,5 +1,6 @@
 """``stakes decide`` and ``stakes evaluate``: a model in use."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -44,9 +45,10 @@ def decide(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `stakes fit`, or the model/ in it.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to decide about: CSV or .parquet.")],
     out: Annotated[Path, typer.Option(help="File to write (or replace): its name ends in .csv or .parquet.")],
-    id_column: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="A column of DATA that names the rows: comes first.")
-    ] = None,
+    id_columns: Annotated[
+        str,
+        typer.Option("--id", metavar="COLUMN", help="The column of DATA that names the rows, or several: day,shop."),
+    ] = "",
     keep: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="Columns of DATA to carry over: a,b (or repeat).")
     ] = None,
@@ -102,7 +104,7 @@ def decide(
     from stakes.tables.read import BLOCK_ROWS
     from stakes.tables.task import split
 
-    columns = dict.fromkeys([*([id_column] if id_column else []), *split(*(keep or []))])
+    columns = dict.fromkeys([*split(id_columns), *split(*(keep or []))])
     other = given_costs(model, costs, under, over)
     decider = Decider(model, settle, costs=other, on_unusual=cast(OnUnusual, on_unusual), refer=refer, why=why)
     rows = WHY_ROWS if why else BLOCK_ROWS
@@ -124,9 +126,12 @@ def evaluate(
             help="Decisions taken earlier, as `stakes decide --id` writes them; they are not taken again.",
         ),
     ] = None,
-    id_column: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="The column that names the rows in FILE and LABELLED.")
-    ] = None,
+    id_columns: Annotated[
+        str,
+        typer.Option(
+            "--id", metavar="COLUMN", help="The column that names the rows in FILE and LABELLED, or several: day,shop."
+        ),
+    ] = "",
     target: Annotated[
         str | None, typer.Option(help="The column of LABELLED with the outcome.", show_default="that of RUN")
     ] = None,
@@ -161,19 +166,19 @@ def evaluate(
     from stakes.tables.amounts.other_costs import given_costs
     from stakes.tables.decider import is_about_amounts
     from stakes.tables.evaluate import evaluate_run
-    from stakes.tables.task import renames
+    from stakes.tables.task import renames, split
 
     other = given_costs(run, costs, under, over)
     if is_about_amounts(run):
         if labels is not None:
             raise StakesError("--labels is for outcomes with names, but those of this run are numbers; leave it out")
-        _evaluate_amounts(run, labelled, decisions, id_column, target, other, worst, out)
+        _evaluate_amounts(run, labelled, decisions, split(id_columns), target, other, worst, out)
         return
     evaluation = evaluate_run(
         run,
         labelled,
         decisions=decisions,
-        id_column=id_column,
+        id_columns=split(id_columns),
         target=target,
         renames=None if labels is None else renames(labels),
         costs=costs,
@@ -189,7 +194,7 @@ def _evaluate_amounts(
     run: Path,
     labelled: Path,
     decisions: Path | None,
-    id_column: str | None,
+    id_columns: Sequence[str],
     target: str | None,
     costs: "Path | Utility | None",
     worst: float | None,
@@ -199,7 +204,7 @@ def _evaluate_amounts(
     from stakes.tables.amounts.evaluate import evaluate_amounts
 
     evaluation = evaluate_amounts(
-        run, labelled, decisions=decisions, id_column=id_column, target=target, costs=costs, worst=worst
+        run, labelled, decisions=decisions, id_columns=id_columns, target=target, costs=costs, worst=worst
     )
     folder = write_evaluation(evaluation, run, out)
     for sentence in sentences(evaluation):

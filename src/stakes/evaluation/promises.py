@@ -69,7 +69,7 @@ def promise(
     values, limits = np.asarray(costs, dtype=np.float64), _limits(utility, worst)
     mean, stated = float(values.mean()), worst is not None
     if not withheld and limits is None:
-        withheld = "one decision may cost any amount; give the most that one can cost with --worst"
+        withheld = "one decision may cost any amount; give `stakes report` or `stakes evaluate` a limit with --worst"
     if withheld or limits is None:
         return Promise(None, mean, limits, stated, reason=withheld)
     low, high = limits

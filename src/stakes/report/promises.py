@@ -39,19 +39,15 @@ def promise_sentence(promised: Promise, utility: Utility) -> str:
 
 def promise_of_run(run: FinishedRun, worst: float | None = None) -> str:
     """The promise sentence for the saved model, from the test rows; ``worst`` is the most that a decision can cost."""
-    withheld = ""
+    times = run.dependence["times"]
+    withheld = run.reason_against_promise(times)
     if run.rows["tested"] == "cv":
         withheld = "test rows were decided on by models that are not the saved one; see `stakes evaluate` on later rows"
-    elif run.groups is not None:
-        withheld = f"rows of one {run.settings['group']} belong together, and are not independent of each other"
     if isinstance(run, AmountRun):
         costs = best_amount_seed(run.scored, run.comparison.chosen).costs
     else:
         assert isinstance(run, Run)
         costs = _costs_of_classes(run)
-    times = run.dependence["times"]
-    if run.settings["time"] is not None and times is None:
-        withheld = "neighbouring rows in time are alike, and the run does not keep times; see `stakes evaluate`"
     return promise_sentence(promise(costs, run.utility, worst=worst, times=times, withheld=withheld), run.utility)
 
 

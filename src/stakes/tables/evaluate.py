@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from stakes.decisions import decide
@@ -23,12 +22,12 @@ from stakes.evaluation.few_cases import FewCases, few_decisive_cases
 from stakes.evaluation.metrics import Interval, Reliability
 from stakes.evaluation.promises import Promise, promise
 from stakes.outcomes import Outcomes
-from stakes.tables.amounts.lags import times_of
 from stakes.tables.decider import Decider
 from stakes.tables.drift import Drift, DriftCount
 from stakes.tables.joined import TakenDecisions, join_decisions
 from stakes.tables.read import read_table
 from stakes.tables.run import FinishedRun, Run
+from stakes.tables.times import TimeFormat
 from stakes.tables.values import as_text, encode_labels, utility_of_rows
 from stakes.utility import FormulaUtility, TableUtility
 from stakes.utility.table import Counts
@@ -152,7 +151,7 @@ def evaluate_run(
     labelled: Path,
     *,
     decisions: Path | None = None,
-    id_column: str | None = None,
+    id_columns: Sequence[str] = (),
     target: str | None = None,
     renames: Mapping[str, str] | None = None,
     costs: Path | None = None,
@@ -160,16 +159,16 @@ def evaluate_run(
 ) -> Evaluation:
     """What the decisions of a run's model came to on rows whose outcomes are known.
 
-    Decisions are taken now, or were taken before: ``decisions`` is a file of them, joined by ``id_column``. ``costs``
+    Decisions are taken now, or were taken before: ``decisions`` is a file of them, joined by ``id_columns``. ``costs``
     is a file of other costs than those of the run, by which decisions are taken and all is valued, the last test too.
     ``worst`` is the most that a decision can cost, for a promise: see `stakes.evaluation.promises`.
     """
     run, decider = Run.load(path), Decider(path, costs=costs)
     target = run.settings["target"] if target is None else target
-    frame, left_out = read_outcomes(labelled, target, decisions, id_column)
+    frame, left_out = read_outcomes(labelled, target, decisions, id_columns)
     warn_of_training_rows(run, labelled)
-    if decisions is not None and id_column is not None:
-        frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_column, decider.utility)
+    if decisions is not None:
+        frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_columns, decider.utility)
         left_out |= unmatched
     try:
         if not len(frame):
@@ -192,7 +191,8 @@ def evaluate_run(
     before = _last_test(run, None if costs is None else decider.utility)
     known, dependence = torch.from_numpy(labels), row_dependence(run, frame)
     realised = utility.cost_of(utility.realised(taken.choice, known))
-    promised = promise(realised, utility, worst=worst, times=dependence["times"], withheld=belong_together(run, frame))
+    times = dependence["times"]
+    promised = promise(realised, utility, worst=worst, times=times, withheld=run.reason_against_promise(times))
     return _evaluation(run, utility, known, taken, before, dependence, drift=drift, promise=promised, **names)
 
 
@@ -243,17 +243,8 @@ def row_times(run: FinishedRun, frame: pd.DataFrame) -> tuple[NDArray[np.float64
     time = run.settings["time"]
     if time is None or time not in frame:
         return None, None, False
-    return times_of(frame[time]), time, not is_numeric_dtype(frame[time])
-
-
-def belong_together(run: FinishedRun, frame: pd.DataFrame) -> str:
-    """Why nothing can be promised, where rows belong together or may do so."""
-    group, time = run.settings["group"], run.settings["time"]
-    if group is not None:
-        return f"rows of one {group} belong together, and are not independent of each other"
-    if time is not None and time not in frame:
-        return f"neighbouring rows in time are alike, and the column {time!r} is not there"
-    return ""
+    pattern = run.rows["time_pattern"]
+    return TimeFormat(pattern).times(frame[time]), time, pattern is not None
 
 
 def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interval | None:
@@ -269,13 +260,13 @@ def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interva
 
 
 def read_outcomes(
-    labelled: Path, target: str, decisions: Path | None, id_column: str | None
+    labelled: Path, target: str, decisions: Path | None, id_columns: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """The rows whose outcomes are known, and how many are not."""
-    if (decisions is None) != (id_column is None):
+    if (decisions is None) != (not id_columns):
         raise StakesError("expected --decisions FILE and --id COLUMN together, but got only one of them")
-    frame = read_table(labelled, untouched=() if id_column is None else (id_column,))
-    absent = [name for name in (target, id_column) if name is not None and name not in frame.columns]
+    frame = read_table(labelled)
+    absent = [name for name in (target, *id_columns) if name not in frame.columns]
     if absent:
         raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there; check the spelling")
     known = as_text(frame[target]).notna()

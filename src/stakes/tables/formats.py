@@ -15,11 +15,10 @@ import pandas as pd
 from stakes.errors import Refusals, StakesError, StakesWarning
 from stakes.tables.date_format import ISO, PARTS, DateFormat, guess_dates, part_of_days
 from stakes.tables.number_format import PERCENT, NumberFormat, guess_numbers, is_written_number
-from stakes.tables.values import MISSING_TEXTS, FloatArray, factorize, holds_numbers, kind_of, numbers, row_number
+from stakes.tables.values import MISSING_TEXTS, FloatArray, factorize, holds_dates, holds_numbers, numbers, row_number
 
 CODES = 20  # more different numbers than this are amounts, not codes
 RARE_DATES = 0.01  # of the rows: so many that are no dates count as missing
-_DATES = ("date", "datetime")
 _MISSING = frozenset(MISSING_TEXTS)
 
 
@@ -130,7 +129,7 @@ def _decimal_mark(frame: pd.DataFrame) -> str:
 
 def _texts(series: "pd.Series[Any]") -> list[str]:
     """The different texts of a column, without gaps; none, if it holds anything else."""
-    if holds_numbers(series) or kind_of(series).startswith(_DATES):
+    if holds_numbers(series) or holds_dates(series):
         return []
     _, uniques = factorize(series)
     return [text for text in uniques if not _is_gap(text)] if all(isinstance(text, str) for text in uniques) else []
@@ -143,7 +142,7 @@ def _format_of(
     if holds_numbers(series):
         _refuse_infinite(series)
         return None
-    if kind_of(series).startswith(_DATES):
+    if holds_dates(series):
         notes["dates"].append(f"{series.name!r}")
         return DateFormat(ISO, _varying_parts(DateFormat().days(series)))
     texts = _texts(series)
@@ -200,15 +199,11 @@ def _dates_of(
             f"{_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: correct such cells or leave them empty, or use "
             f"--categorical {series.name}"
         )
-    days = DateFormat(guess.pattern).days(read)
-    first = pd.Timestamp(days[0], unit="D")
-    note = f"{series.name!r} ({read[0]!r} as {first.day} {first:%B %Y}"
-    if guess.other is not None:
-        note += ", though the day could be the month: if so, write dates as 2026-01-31"
+    note = f"{series.name!r} ({guess.reading_of(read[0])}"
     if guess.odd:
         note += f"; {_rows(guess.odd, counts)} rows with no date, such as {guess.odd[0]!r}, count as missing"
     notes["dates"].append(f"{note})")
-    return DateFormat(guess.pattern, _varying_parts(days), guess.odd)
+    return DateFormat(guess.pattern, _varying_parts(DateFormat(guess.pattern).days(read)), guess.odd)
 
 
 def written_numbers(series: "pd.Series[Any]") -> FloatArray:
@@ -247,7 +242,7 @@ def _read_numbers(series: "pd.Series[Any]", written: NumberFormat) -> FloatArray
 
 
 def _read_days(series: "pd.Series[Any]", written: DateFormat) -> FloatArray:
-    if kind_of(series).startswith(_DATES):
+    if holds_dates(series):
         return written.days(series)
     codes, uniques = factorize(series)
     days = written.days([str(value) for value in uniques])
@@ -255,8 +250,7 @@ def _read_days(series: "pd.Series[Any]", written: DateFormat) -> FloatArray:
         np.nan if _is_gap(value) or value in written.gaps else None if np.isnan(day) else day
         for value, day in zip(uniques, days, strict=True)
     ]
-    form = "2026-01-31" if written.pattern == ISO else f"{pd.Timestamp(2026, 1, 31):{written.pattern}}"
-    _refuse_unread(series, uniques, parsed, f"a date such as {form!r}")
+    _refuse_unread(series, uniques, parsed, f"a date such as {written.example!r}")
     return np.array([*parsed, np.nan], dtype=np.float64)[codes]
 
 

@@ -23,20 +23,24 @@ class TakenDecisions(NamedTuple):
 
 
 def match_decisions(
-    frame: pd.DataFrame, labelled: Path, decisions: Path, id_column: str
+    frame: pd.DataFrame, labelled: Path, decisions: Path, id_columns: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, int]]:
-    """The rows that a decision was taken for, the rows of these decisions, and how many of either lack the other."""
-    table = read_table(decisions, untouched=(id_column, "decision"))
-    absent = [name for name in (id_column, "decision") if name not in table.columns]
+    """The rows that a decision was taken for, the rows of these decisions, and how many of either lack the other.
+
+    Ids are compared as they are written in the two files; ``frame`` holds some of the rows of ``labelled``.
+    """
+    table = read_table(decisions, untouched=(*id_columns, "decision"))
+    absent = [name for name in (*id_columns, "decision") if name not in table.columns]
     if absent:
         raise StakesError(
-            f"{decisions}: expected the columns {listing([id_column, 'decision'])}, as `stakes decide --id` writes "
+            f"{decisions}: expected the columns {listing([*id_columns, 'decision'])}, as `stakes decide --id` writes "
             f"them, but it has {listing(table.columns)}"
         )
-    ids, decision_ids = _ids(frame, labelled, id_column), _ids(table, decisions, id_column)
+    written = read_table(labelled, untouched=id_columns).loc[frame.index]
+    ids, decision_ids = _ids(written, labelled, id_columns), _ids(table, decisions, id_columns)
     matches = decision_ids.get_indexer(ids)
     if not (matches >= 0).any():
-        raise StakesError(f"{decisions} and {labelled}: no value of {id_column!r} is in both; check the column")
+        raise StakesError(f"{decisions} and {labelled}: no value of {listing(id_columns)} is in both; check the column")
     matched, table = frame[matches >= 0], table.iloc[matches[matches >= 0]]
     unmatched = {
         "outcomes without a decision": int((matches < 0).sum()),
@@ -46,10 +50,14 @@ def match_decisions(
 
 
 def join_decisions(
-    frame: pd.DataFrame, labelled: Path, decisions: Path, id_column: str, utility: TableUtility | FormulaUtility
+    frame: pd.DataFrame,
+    labelled: Path,
+    decisions: Path,
+    id_columns: Sequence[str],
+    utility: TableUtility | FormulaUtility,
 ) -> tuple[pd.DataFrame, TakenDecisions, dict[str, int]]:
     """The rows that a decision was taken for, these decisions, and how many of either are without the other."""
-    matched, table, unmatched = match_decisions(frame, labelled, decisions, id_column)
+    matched, table, unmatched = match_decisions(frame, labelled, decisions, id_columns)
     choice = decision_indices(table, decisions, utility.decisions)
     return matched, TakenDecisions(choice, _probs(table, decisions, utility.outcomes)), unmatched
 
@@ -67,12 +75,18 @@ def decision_indices(table: pd.DataFrame, path: Path | None, decisions: Sequence
     return torch.tensor([indices[text] for text in texts])
 
 
-def _ids(frame: pd.DataFrame, path: Path, column: str) -> pd.Index:
-    series = frame[column]
-    ids = pd.Index(series.astype(str).str.strip().where(series.notna(), ""))
-    twice = ids[ids.duplicated()]
+def _ids(frame: pd.DataFrame, path: Path, columns: Sequence[str]) -> pd.MultiIndex:
+    texts = (
+        frame[list(columns)].astype(str).apply(lambda text: text.str.strip()).where(frame[list(columns)].notna(), "")
+    )
+    ids = pd.MultiIndex.from_frame(texts)
+    twice = ids[ids.duplicated()].unique()
     if len(twice):
-        raise StakesError(f"{path}: expected each {column!r} once, but {listing(twice.unique())} stands more than once")
+        also = "" if len(columns) > 1 else "; several columns can name a row together: --id day,shop"
+        raise StakesError(
+            f"{path}: expected each {' and '.join(map(repr, columns))} once, but {listing(map(', '.join, twice))} "
+            f"stands more than once{also}"
+        )
     return ids
 
 

@@ -18,6 +18,7 @@ from stakes.tables.formats import Formats
 from stakes.tables.read import read_table
 from stakes.tables.suspects import identifiers, many_texts, repeated_subjects
 from stakes.tables.task import TableTask
+from stakes.tables.times import TimeFormat
 from stakes.tables.values import utility_of_rows
 from stakes.utility import Utility
 
@@ -30,6 +31,7 @@ class LabelledTable(NamedTuple):
     utility: Utility  # one for all rows, or one for each
     columns: pd.DataFrame  # all of them, as they are in the file
     formats: Formats
+    time_format: TimeFormat | None = None  # with --time
     lags: Lags | None = None  # of amounts, with the last ones of this file
 
 
@@ -44,7 +46,8 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
     if path == task.data:
         require_columns(path, task.drop, columns)
     try:
-        lags, extended = _with_lags(columns, path, task, None if before is None else before.lags)
+        time_format = _time_format(columns, path, task) if before is None else before.time_format
+        lags, extended = _with_lags(columns, path, task, time_format, None if before is None else before.lags)
     except StakesError as error:
         raise StakesError(f"{path}: {error}") from None
     features = extended.drop(columns=list(roles(task)), errors="ignore")
@@ -65,18 +68,22 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
             raise StakesError(f"{path}: {error}") from None
     refusals.refuse()
     used = [name for name in clean.columns if formats.sources.get(name, name) in features]
-    return LabelledTable(clean[used], labels, of_rows, columns, formats, lags)
+    return LabelledTable(clean[used], labels, of_rows, columns, formats, time_format, lags)
+
+
+def _time_format(columns: pd.DataFrame, path: Path, task: TableTask) -> TimeFormat | None:
+    return None if task.time is None else TimeFormat.of(columns[require_columns(path, [task.time], columns)[0]])
 
 
 def _with_lags(
-    columns: pd.DataFrame, path: Path, task: TableTask, before: Lags | None
+    columns: pd.DataFrame, path: Path, task: TableTask, time_format: TimeFormat | None, before: Lags | None
 ) -> tuple[Lags | None, pd.DataFrame]:
     """Earlier amounts as features, if they are asked for; a file of test rows looks back at the other one, too."""
     if not task.lags or task.time is None:
         return None, columns
     named = [name for name in (task.time, task.series) if name is not None]
     require_columns(path, named, columns)
-    lags = Lags.fit(columns, task.target, task.time, task.lags, task.series)
+    lags = Lags.fit(columns, task.target, task.time, task.lags, task.series, time_format)
     clash = [name for name in lags.names if name in columns]
     if clash:
         raise StakesError(f"--lags makes the columns {listing(clash)}, which the table has already; rename them")

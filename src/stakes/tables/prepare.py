@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from stakes.errors import StakesWarning
 from stakes.seeds import derive
-from stakes.tables.amounts.lags import Lags, times_of
+from stakes.tables.amounts.lags import Lags
 from stakes.tables.encode import TableEncoder
 from stakes.tables.labelled import LabelledTable, read_labelled, require_columns, roles, warn_of_suspects
 from stakes.tables.problem import Problem
@@ -23,6 +22,7 @@ from stakes.tables.profile import TableProfile
 from stakes.tables.split import IntArray, duplicate_groups, folds, merge_groups, split, split_latest
 from stakes.tables.summary import DataSummary, collect_warnings
 from stakes.tables.task import CV, TableTask
+from stakes.tables.times import TimeFormat
 from stakes.tables.values import as_text
 from stakes.training.examples import TensorExamples
 from stakes.utility import Utility
@@ -89,8 +89,8 @@ def _prepare(task: TableTask) -> PreparedTable:
     if task.group is not None:
         (column,) = require_columns(task.data, [task.group], table.columns)
         groups = merge_groups(copies, pd.factorize(table.columns[column], use_na_sentinel=False)[0])
-    if task.time is not None:
-        times = times_of(table.columns[require_columns(task.data, [task.time], table.columns)[0]])
+    if table.time_format is not None:
+        times = table.time_format.times(table.columns[task.time])
     test = read_labelled(task.test, task, utility, table) if isinstance(task.test, Path) else table
     warn_of_suspects(task, table)
     scheme, cuts = _cuts(task, kind.strata(table.labels), groups, times, len(test.labels))
@@ -104,13 +104,13 @@ def _prepare(task: TableTask) -> PreparedTable:
         test_labels=torch.from_numpy(test.labels[test_rows]),
         test_utility=test.utility.rows(test_rows),
         test_row_index=test_rows,
-        rows=rows | ({} if task.time is None else {"dates": not is_numeric_dtype(table.columns[task.time])}),
+        rows=rows | ({} if table.time_format is None else {"time_pattern": table.time_format.pattern}),
         repeated=len(copies) - len(np.unique(copies)),
         test_texts=_texts(task, test.columns.iloc[test_rows]),
         test_groups=_groups(task, test.columns.iloc[test_rows]),
         profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
         data=DataSummary.of(task.data.name, table.columns, table.formats, roles(task), task.categorical),
-        test_times=_test_times(task, test.columns.iloc[test_rows]),
+        test_times=_test_times(task, test.columns.iloc[test_rows], table.time_format),
         lags=test.lags,
     )
 
@@ -169,9 +169,9 @@ def _texts(task: TableTask, rows: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     return times | {name: tuple(as_text(rows[name]).fillna("")) for name in require_columns(path, names, rows)}
 
 
-def _test_times(task: TableTask, rows: pd.DataFrame) -> NDArray[np.float64] | None:
+def _test_times(task: TableTask, rows: pd.DataFrame, time_format: TimeFormat | None) -> NDArray[np.float64] | None:
     """Those of the test rows; None without --time, or where a file of test rows does not have them."""
-    return times_of(rows[task.time]) if task.time in rows else None
+    return None if time_format is None or task.time not in rows else time_format.times(rows[task.time])
 
 
 def _groups(task: TableTask, rows: pd.DataFrame) -> IntArray | None:

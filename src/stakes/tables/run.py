@@ -60,6 +60,15 @@ class FinishedRun(ABC):
         """How test rows depend on each other, as `metrics.bootstrap` takes it."""
         return {"groups": self.groups, "times": None if self.times is None else self.times.numpy()}
 
+    def reason_against_promise(self, times: NDArray[np.float64] | None) -> str:
+        """Why no mean cost of rows with these times can be promised, if they may depend on each other; or nothing."""
+        group, time = self.settings["group"], self.settings["time"]
+        if group is not None:
+            return f"rows of one {group} belong together, and are not independent of each other"
+        if time is not None and times is None:
+            return f"neighbouring rows in {time} are alike, and the times of these are not known"
+        return ""
+
     def save(self, path: Path) -> None:
         """Write all but the models into a folder; the comparison, which marks the run as finished, comes last."""
         folder = RunFolder(path)

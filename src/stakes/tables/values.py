@@ -163,6 +163,11 @@ def kind_of(series: "pd.Series[Any]") -> str:
     return pd.api.types.infer_dtype(series, skipna=True) if series.dtype == object else str(series.dtype)
 
 
+def holds_dates(series: "pd.Series[Any]") -> bool:
+    """Whether they are dates, and not texts."""
+    return kind_of(series).startswith("date")
+
+
 def holds_numbers(series: "pd.Series[Any]") -> bool:
     if isinstance(series.dtype, pd.CategoricalDtype):
         return False

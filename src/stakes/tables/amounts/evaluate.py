@@ -1,6 +1,6 @@
 """``stakes evaluate`` for outcomes that are numbers: what decisions came to, against what was claimed and tested."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from stakes.tables.evaluate import (
     FEW_ROWS,
     Due,
     Reason,
-    belong_together,
     drift_of,
     drift_reasons,
     read_outcomes,
@@ -157,7 +156,7 @@ def evaluate_amounts(
     labelled: Path,
     *,
     decisions: Path | None = None,
-    id_column: str | None = None,
+    id_columns: Sequence[str] = (),
     target: str | None = None,
     costs: Path | Utility | None = None,
     worst: float | None = None,
@@ -169,11 +168,11 @@ def evaluate_amounts(
     """
     run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
-    frame, left_out = read_outcomes(labelled, target, decisions, id_column)
+    frame, left_out = read_outcomes(labelled, target, decisions, id_columns)
     warn_of_training_rows(run, labelled)
     table: pd.DataFrame | None = None
-    if decisions is not None and id_column is not None:
-        frame, table, unmatched = match_decisions(frame, labelled, decisions, id_column)
+    if decisions is not None:
+        frame, table, unmatched = match_decisions(frame, labelled, decisions, id_columns)
         left_out |= unmatched
     try:
         if not len(frame):
@@ -211,7 +210,8 @@ def evaluate_amounts(
     realised = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
     cases = Cases(taken, outcomes.numpy(), realised, *row_times(run, frame))
     groups = row_dependence(run, frame)["groups"]
-    promised = promise(realised, utility, worst=worst, times=cases.times, withheld=belong_together(run, frame))
+    withheld = run.reason_against_promise(cases.times)
+    promised = promise(realised, utility, worst=worst, times=cases.times, withheld=withheld)
     return _evaluation(run, utility, cases, groups, drift=drift, promise=promised, **names)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 
 from stakes.errors import StakesError
+from stakes.tables.date_format import FORMATS, ISO
 from stakes.tables.formats import written_numbers
-from stakes.tables.values import as_text, numbers, row_number
+from stakes.tables.times import MIXED, TimeFormat
+from stakes.tables.values import as_text, row_number
 
 MONTHS = "months"  # in place of a number of seconds
 _NEAR = 1e-6  # of a step: times are whole steps but for rounding
@@ -32,18 +33,26 @@ class Lags:
     time: str
     lags: tuple[int, ...]
     series: str | None = None
-    dates: bool = True  # whether times are dates, and not numbers
+    pattern: str | None = ISO  # of the times: see `TimeFormat`
     step: float | str = _DAY  # in seconds, or in the unit of the numbers; or MONTHS
     months: int = 1  # in a step, where the step is MONTHS
     start: float = 0.0  # a time from which steps are counted
     tail: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by series and step: the last amounts
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, target: str, time: str, lags: Sequence[int], series: str | None = None) -> "Lags":
-        """For the rows to learn from; a gap in time is an error."""
-        dates = not is_numeric_dtype(frame[time])
-        times, groups = times_of(frame[time]), _groups(frame, series)
-        monthly = dates and _same_day(times)
+    def fit(
+        cls,
+        frame: pd.DataFrame,
+        target: str,
+        time: str,
+        lags: Sequence[int],
+        series: str | None = None,
+        time_format: TimeFormat | None = None,
+    ) -> "Lags":
+        """For the rows to learn from; a gap in time is an error. The format of times is found, if it is not given."""
+        time_format = TimeFormat.of(frame[time]) if time_format is None else time_format
+        times, groups = time_format.times(frame[time]), _groups(frame, series)
+        monthly = time_format.pattern is not None and _same_day(times)
         distinct = np.unique(times)
         if len(distinct) < 2:
             raise StakesError(f"column {time!r}: expected rows of several times for --lags, but all have one")
@@ -51,7 +60,7 @@ class Lags:
         gaps = [np.diff(np.unique(counted[groups == group])) for group in np.unique(groups)]
         least = min(each.min() for each in gaps if len(each))
         step, months = (MONTHS, int(least)) if monthly else (float(least), 1)
-        without_tail = cls(target, time, tuple(lags), series, dates, step, months, float(distinct[0]))
+        without_tail = cls(target, time, tuple(lags), series, time_format.pattern, step, months, float(distinct[0]))
         steps = without_tail._steps(frame)
         without_tail._refuse_gaps(frame, steps, groups)
         amounts = written_numbers(frame[target])
@@ -65,7 +74,7 @@ class Lags:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that it makes."""
-        calendar = ("weekday", "month") if self.dates else ()
+        calendar = () if self.pattern is None else ("weekday", "month")
         return (*(f"{self.target} {lag} before" for lag in self.lags), *(f"{self.time} {part}" for part in calendar))
 
     @property
@@ -93,8 +102,8 @@ class Lags:
             columns[name] = np.array([amount_at.get(key, np.nan) for key in keys], dtype=np.float64)
             if not first:
                 self._refuse_unknown(frame, columns[name], lag)
-        if self.dates:
-            dates = pd.to_datetime(pd.Series(times_of(frame[self.time]), index=frame.index), unit="s")
+        if self.pattern is not None:
+            dates = pd.to_datetime(pd.Series(self._times(frame), index=frame.index), unit="s")
             columns[f"{self.time} weekday"] = dates.dt.day_name().str[:3]
             columns[f"{self.time} month"] = dates.dt.month_name().str[:3]
         return frame.assign(**columns)
@@ -113,15 +122,19 @@ class Lags:
             step = read.step == MONTHS or (isinstance(read.step, float | int) and read.step > 0)
             whole = read.lags and all(type(each) is int and each >= 1 for each in (*read.lags, read.months))
             tail = {name: {str(int(s)): float(v) for s, v in last.items()} for name, last in read.tail.items()}
-            if texts and step and whole and tail == read.tail and isinstance(read.start, float | int):
+            known = read.pattern in (None, MIXED, *FORMATS)
+            if texts and known and step and whole and tail == read.tail and isinstance(read.start, float | int):
                 return read
         except (KeyError, TypeError, ValueError, AttributeError):
             pass
         raise StakesError("expected lags with their last amounts; the saved model is damaged")
 
+    def _times(self, frame: pd.DataFrame) -> FloatArray:
+        return TimeFormat(self.pattern).times(frame[self.time])
+
     def _steps(self, frame: pd.DataFrame) -> NDArray[np.int64]:
         """(N,) of each row: how many steps after the start."""
-        times = times_of(frame[self.time])
+        times = self._times(frame)
         if self.step == MONTHS:
             counted = (_months(times) - _months(np.array([self.start]))) / self.months
         else:
@@ -167,23 +180,6 @@ class Lags:
                 f"{f'{self.target} {lag} before'!r}, but it is not known; add the rows since the training data with "
                 f"their {self.target}, or decide later, or fit with larger --lags"
             )
-
-
-def times_of(series: "pd.Series[Any]") -> FloatArray:
-    """Dates, texts that are dates, or numbers, as numbers that grow with time."""
-    if is_numeric_dtype(series.dtype):
-        values = numbers(series)
-    else:
-        parsed = pd.to_datetime(series, errors="coerce", format="mixed", utc=True)
-        values = np.asarray((parsed - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)
-    if np.isnan(values).any():
-        row = int(np.argmax(np.isnan(values)))
-        text = "none" if pd.isna(series.iloc[row]) else repr(str(series.iloc[row]))
-        raise StakesError(
-            f"column {series.name!r}: expected a date or a number in every row to order them by, but row "
-            f"{row_number(series.index, row)} has {text}; correct it, or drop the row"
-        )
-    return values
 
 
 def _groups(frame: pd.DataFrame, series: str | None) -> NDArray[np.object_]:

@@ -40,7 +40,7 @@ class AmountRun(FinishedRun):
     @property
     def dates(self) -> NDArray[np.datetime64] | None:
         """(N,) the times of the test rows, if they are dates."""
-        if self.times is None or not self.rows.get("dates"):
+        if self.times is None or self.rows.get("time_pattern") is None:
             return None
         return self.times.numpy().astype("datetime64[s]")
 
