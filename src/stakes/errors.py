@@ -1,6 +1,7 @@
-"""The one exception, and the one warning, that stakes raises on purpose."""
+"""The one exception, and the one warning, that stakes raises on purpose; and what their messages are made of."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -53,3 +54,14 @@ def listing(names: object, limit: int = 8) -> str:
     if len(shown) > limit + 1:  # one more takes no more room than saying so
         shown = [*shown[:limit], f"and {len(shown) - limit} more"]
     return ", ".join(shown)
+
+
+def joined_names(names: Iterable[object]) -> str:
+    """``a,b`` for an option that takes several names, with quotation marks around one that has a comma in it."""
+    texts = map(str, names)
+    return ",".join('"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text for text in texts)
+
+
+def typed(option: str, *names: object) -> str:
+    """``--drop 'Patient ID'``: an option that takes several names, as it is typed in a shell."""
+    return f"{option} {shlex.quote(joined_names(names))}"

@@ -76,6 +76,12 @@ class Objective(ABC):
         """Whether it has to know which examples a batch holds; `fit` refuses data that cannot say so."""
         return any(value.needs_index for value in vars(self).values() if isinstance(value, Objective))
 
+    def require_examples(self, count: int) -> None:
+        """Refuse a number of training examples that is not that of what is known of each."""
+        for value in vars(self).values():
+            if isinstance(value, Objective | Utility):
+                value.require_examples(count)
+
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
         return

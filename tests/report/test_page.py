@@ -123,7 +123,7 @@ def test_how_rows_are_divided_in_words(rows: dict[str, Any], words: str) -> None
         ),
         ((2, -1, 3), "not beyond chance"),
         ((-2, -3, -1), "beyond chance: a loss, which the choice does not go by"),
-        ((0, 0, 0), "standard decided just so."),
+        ((0, 0, 0), "standard took the same decisions."),
     ],
 )
 def test_the_choice_says_why_and_how_sure_it_is(tmp_path: Path, lead: tuple[float, ...], words: str) -> None:

@@ -68,8 +68,8 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         tell(boosting, "done")
         tell(weighted, "done")
     said = stream.getvalue()
-    assert re.search(r"standard, 2 folds, seed 0: done before\s*\n", said)
-    assert re.search(r"boosting, 2 folds, seed 0: done, about \d+ s left\s*\n", said)
+    assert re.search(r"standard, 2 trainings, seed 0: done before\s*\n", said)
+    assert re.search(r"boosting, 2 trainings, seed 0: done, about \d+ s left\s*\n", said)
     assert re.search(r"weighted, fold 2, seed 0: done\s*\n", said)
 
 
@@ -85,9 +85,9 @@ def test_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
         tell(last, "done")
     said = re.sub(r"about \d+ s", "about 9 s", capsys.readouterr().err)
     assert said == (
-        "  boosting, 2 folds, test part 2, seed 3: done before\n"
-        "  standard, 2 folds, test part 1, seed 3: done, about 9 s left\n"
-        "  standard, 2 folds, all rows, seed 3: done\n"
+        "  boosting, 2 trainings, test part 2, seed 3: done before\n"
+        "  standard, 2 trainings, test part 1, seed 3: done, about 9 s left\n"
+        "  standard, 2 trainings, all rows, seed 3: done\n"
     )
 
 
@@ -101,4 +101,4 @@ def test_the_time_that_is_left_follows_from_the_efforts(monkeypatch: pytest.Monk
     with fits_progress(30) as tell:
         tell.plan(fits)
         tell(fits[0], "done")
-    assert stream.getvalue() == "  logistic, 2 folds, seed 0: done, about 2 min left\n"
+    assert stream.getvalue() == "  logistic, 2 trainings, seed 0: done, about 2 min left\n"

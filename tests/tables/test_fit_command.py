@@ -65,7 +65,7 @@ def test_files_and_summary(fit: Callable[..., Any]) -> None:
     first, *lines, last = said.err.splitlines()
     assert "96 rows to learn from, in 2 folds, and 24 to test on" in first
     assert first.endswith("features")
-    assert lines[0].strip().startswith("standard, 2 folds, seed 0: done, about ")
+    assert lines[0].strip().startswith("standard, 2 trainings, seed 0: done, about ")
     finished = {line.strip().partition(", 2 folds")[0] for line in lines}
     assert finished == {"constant", "standard", "calibrated-0.1", "calibrated-1"}
     assert "what drives the decisions" in last
@@ -193,7 +193,7 @@ def test_resuming_a_finished_run_trains_nothing_and_changes_nothing(fit: Callabl
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     _, said = fit("--models", "standard", "--resume")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    assert "standard, 2 folds, seed 0: done before" in said.err
+    assert "standard, 2 trainings, seed 0: done before" in said.err
 
 
 @pytest.mark.filterwarnings("default")

@@ -1,5 +1,6 @@
 """Columns that should probably not be used: identifiers, too many texts, and what gives the outcome away."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ RNG = np.random.default_rng(0)
 def test_identifiers_are_pointed_out_whatever_their_order(name: str, values: object) -> None:
     (message,) = identifiers(pd.DataFrame({name: values})).values()
     assert message.startswith(f"column '{name}' looks like a row identifier")
-    assert message.endswith(f"--drop {name}")
+    assert message.endswith(f"--drop {shlex.quote(name)}")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,20 @@ def test_a_column_that_decides_the_outcome_alone_is_named() -> None:
         assert f"'{name}' alone decides it" in message
     assert "'x'" not in message
     assert "predictive" not in message
-    assert message.endswith("--drop paid back,ward,holes,huge")
+    assert message.endswith("--drop 'paid back,ward,holes,huge'")
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["fractions", "whole numbers that repeat"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_gap_between_the_values_of_two_outcomes_gives_them_away(seed: int, whole: bool) -> None:
+    """In ranks there is no gap, and a rule cuts beside some of the values that it has not seen."""
+    generator = np.random.default_rng(seed)
+    late = (generator.random(600) < 0.3).astype(np.int64)
+    days = np.where(late, generator.uniform(90, 150, 600), generator.uniform(0, 20, 600))
+    frame = pd.DataFrame({"days overdue": days.round() if whole else days, "x": generator.normal(size=600)})
+    assert repeated_subjects(frame, late) == {}
+    (message,) = leaks(frame, late, ["repaid", "late"])
+    assert "'days overdue' alone decides it" in message
 
 
 def test_a_rare_outcome_must_be_found_and_not_only_be_rare() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from stakes.errors import StakesError, StakesWarning
-from stakes.tables.columns import MAX_LEVELS, CategoricalColumn, NumericColumn
+from stakes.tables.columns import MOST_LEVELS, USUAL_LEVELS, CategoricalColumn, NumericColumn
 from stakes.tables.encode import CLIP, TableEncoder
 from stakes.tables.formats import Formats
 from stakes.tables.read import iter_table, read_table
@@ -276,7 +276,17 @@ def test_levels_are_ranked_and_limited() -> None:
     column = TableEncoder.fit(pd.DataFrame({"town": towns})).columns[0]
     assert isinstance(column, CategoricalColumn)
     assert column.levels[:3] == ("zz", "t059", "t000")
-    assert len(column.levels) == MAX_LEVELS
+    assert len(column.levels) == USUAL_LEVELS
+
+
+def test_texts_with_enough_rows_are_told_apart_beyond_the_usual_number() -> None:
+    towns = [f"t{i:03}" for i in range(300) for _ in range(10 if i < 120 else 9)]
+    column = TableEncoder.fit(pd.DataFrame({"town": towns})).columns[0]
+    assert isinstance(column, CategoricalColumn)
+    assert column.levels == tuple(f"t{i:03}" for i in range(120))
+    everywhere = TableEncoder.fit(pd.DataFrame({"town": np.repeat(towns, 2)})).columns[0]
+    assert isinstance(everywhere, CategoricalColumn)
+    assert len(everywhere.levels) == MOST_LEVELS
 
 
 @pytest.mark.parametrize("value", [0.1, 1e300, 0.0, -7e-300])

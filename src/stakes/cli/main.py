@@ -366,13 +366,16 @@ def _fit_and_report(task: TableTask, out: Path, *, resume: bool, force: bool, wo
 
 def _kept_rows(task: TableTask, run: "FinishedRun") -> str:
     """Which training rows the saved model holds, for who would give it away."""
+    from stakes.tables.profile import BACKGROUND_ROWS
+
     if not task.keep_rows:
         return ""
     chosen = next(item for item in run.scored if item.model == run.comparison.chosen)
     parts = chosen.predictions.details.get("weights", {chosen.model: 1.0})
     looked_up = [name for name in parts if task.kind.catalogue.keeps_rows(name)]
     all_rows = f"those that {looked_up[0]!r} looks up, and " if looked_up else ""
-    return f"; it holds training rows, {all_rows}64 for `stakes decide --why` (--no-keep-rows: none)"
+    explained = min(BACKGROUND_ROWS, run.rows["train"])
+    return f"; it holds training rows, {all_rows}{explained} for `stakes decide --why` (--no-keep-rows: none)"
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:

@@ -53,7 +53,7 @@ class FitsProgress:
 
     def __call__(self, fit: FitJob, event: Event) -> None:
         self._bars.start()  # not before there is something to show: until then others write to stderr
-        folds = f"fold {fit.folds[0] + 1}" if len(fit.folds) == 1 else f"{len(fit.folds)} folds"
+        folds = f"fold {fit.folds[0] + 1}" if len(fit.folds) == 1 else f"{len(fit.folds)} trainings"
         division = (
             "" if self._divisions == 1 else ", all rows" if fit.division == ALL else f", test part {fit.division}"
         )

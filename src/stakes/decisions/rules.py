@@ -73,19 +73,32 @@ def decide(
         outcomes = predictive if isinstance(predictive, Outcomes) else Outcomes.from_probs(predictive)
         if classes is not None:
             outcomes = Outcomes(outcomes.weights[..., _columns(classes, utility)])
-        return _decide(outcomes, utility, rule)
+        return _without_nan(_decide(outcomes, utility, rule))
     if classes is not None:
         raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
     utility.require_examples(inputs.count(predictive.x))
     if settle is not None and settle != 1:
-        return _settle(predictive, utility, settle)
+        return _without_nan(_settle(predictive, utility, settle))
     parts, first = [], 0
     for draws in predictive.blocks():  # (S, b, ..., K)
         last = first + draws.shape[1]
         rows = utility.rows(slice(first, last))
         parts.append(_decide_draws(draws, rows, rule, predictive.predictor.group, None).decisions)
         first = last
-    return joined(parts)
+    return _without_nan(joined(parts))
+
+
+def _without_nan(decisions: Decisions) -> Decisions:
+    """Refuse decisions about inputs of which nothing is known: any of them would look like the best."""
+    nan = decisions.expected_utility.isnan()  # (B, ...)
+    if bool(nan.any()):
+        unknown = nan.reshape(len(nan), -1).any(1)
+        row = int(unknown.long().argmax())
+        raise StakesError(
+            f"expected probabilities or amounts to decide by, but those of {int(unknown.sum())} of {len(unknown)} "
+            f"inputs, the first at index {row}, are NaN: leave these inputs out, or fill in what is missing in them"
+        )
+    return decisions
 
 
 def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:

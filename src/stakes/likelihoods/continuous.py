@@ -1,19 +1,21 @@
 """Likelihoods of numbers, whose labels are standardised inside: users see numbers in their own unit."""
 
 import math
+import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from stakes.errors import StakesError
+from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods.base import CLASS_AXIS, Likelihood, kinds
 from stakes.mixtures import GaussianMixture, LogNormalMixture, Mixture, StudentMixture
 from stakes.outcomes import Outcomes
 
 SMALLEST_SCALE = 1e-3  # of a component, in standard deviations of the labels: equal labels would ask for 0
+FAR = 10  # standard deviations of the labels that a likelihood was made for
 ONE = math.log(math.expm1(1.0))  # softplus of it is 1
 
 Scale = float | Literal["learnt", "input"]
@@ -52,6 +54,7 @@ class _NumberLikelihood(Likelihood):
     @torch.no_grad()
     def prepare(self, labels: Iterable[Tensor]) -> None:
         if not self.unit.isnan():
+            self._warn_of_strangers(labels)
             return
         count, mean, squares = 0, 0.0, 0.0  # of deviations from the mean, merged batch by batch
         for batch in labels:
@@ -66,6 +69,27 @@ class _NumberLikelihood(Likelihood):
             raise StakesError(f"expected labels that differ, but got {count}, all equal: there is nothing to learn")
         self.center.fill_(mean)
         self.unit.fill_(math.sqrt(squares / count))
+
+    def _warn_of_strangers(self, labels: Iterable[Tensor]) -> None:
+        """Say so where it was made for other labels: of the first of these, most are far away, in its unit."""
+        first = next(iter(labels))
+        numbers = self._standard(self._checked(first.detach().double().flatten()))
+        if abs(float((numbers.median() - self.center) / self.unit)) > FAR:
+            warnings.warn(
+                f"this {type(self).__name__} was made for labels around {float(self.center):.4g}, give or take "
+                f"{float(self.unit):.4g}, and these are far from that: if it comes from another model, make a new one",
+                StakesWarning,
+                stacklevel=4,
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Half precision would move the labels by a part of their spread: only the device of these changes.
+        exact = self.center, self.unit
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.center, self.unit = (
+            value.to(moved.device) for value, moved in zip(exact, (self.center, self.unit), strict=True)
+        )
+        return self
 
     def outcomes(self, outputs: Tensor) -> Mixture:
         width = 2 if self.scale == "input" else 1

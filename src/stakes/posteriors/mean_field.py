@@ -135,6 +135,13 @@ class MeanFieldDraws(FrozenDraws):
         probed = probe(self._network, x, all_random=True, check=check)
         probed.refuse_randomness()
         layers = {key.rpartition(".")[0] for key in self._gaussians}
+        silent = [name for name in sorted(layers) if not probed.module_calls[name]]
+        if silent:
+            raise StakesError(
+                f"expected the network to call its layers, but it does not call {listing(silent)}: if it reads their "
+                "weights instead, they have noise in draws and none in training. Call them, remove layers that are "
+                "not used, or use MCDropout or Ensemble"
+            )
         repeated = [name for name in sorted(layers) if probed.module_calls[name] > 1]
         if repeated:
             raise StakesError(

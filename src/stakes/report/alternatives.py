@@ -59,7 +59,16 @@ def alternatives(run: Run) -> dict[str, Any]:
 
 
 def chosen_because(run: FinishedRun) -> str:
-    """Why a model was chosen, and how sure that is."""
+    """Why a model was chosen, how sure that is, and whether calibration paid."""
+    strengths = [item.predictions.details.get("strength") for item in run.scored if item.model == "calibrated"]
+    if not strengths or any(strength != 0 for strength in strengths):
+        return _choice_sentences(run)
+    return (
+        f"{_choice_sentences(run)} Learning for the decisions did not pay: calibrated is the standard network itself."
+    )
+
+
+def _choice_sentences(run: FinishedRun) -> str:
     choice, amounts = run.comparison.choice, AmountFormat.of(run.utility)
     if choice.lead is None or choice.rival is None:
         return f"{choice.why}."
@@ -68,7 +77,9 @@ def chosen_because(run: FinishedRun) -> str:
     if run.rows["tested"] == CV:
         tested = "Every row had a part in the choice, judged by parts of the models that did not see it."
     if finding == "same":
-        return f"{choice.why}. On the rows that the choice was made by, {choice.rival} decided just so. {tested}"
+        return (
+            f"{choice.why}. On the rows that the choice was made by, {choice.rival} took the same decisions. {tested}"
+        )
     sure = {
         "more": "beyond chance",
         "less": "beyond chance: a loss, which the choice does not go by",

@@ -196,7 +196,7 @@ def _without_model(run: Run, amounts: AmountFormat) -> Headline:
     against = contrast(run, (row.rival, "optimal"), ("constant", "optimal"))
     model = f"On the test rows the best of the models, {row.rival}, "
     if against.finding == "same":
-        return Headline("unclear", sentence, f"{model}decided just so.", ())
+        return Headline("unclear", sentence, f"{model}took the same decisions.", ())
     came = "cost" if amounts.costs else "was worth"
     chance = {
         "more": "beyond chance: the choice, which was made on other rows, may have been wrong",

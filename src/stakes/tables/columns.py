@@ -12,7 +12,8 @@ import pandas as pd
 from stakes.errors import StakesError
 from stakes.tables.values import FloatArray, as_text, holds_numbers, numbers
 
-MAX_LEVELS = 50
+USUAL_LEVELS, MOST_LEVELS = 50, 200  # texts of a column that are told apart; beyond the usual number, only
+ENOUGH_ROWS = 10  # texts with so many rows to learn from
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ def fit_column(series: "pd.Series[Any]", categorical: bool) -> NumericColumn | C
 
 def ranked_levels(counts: Mapping[str, int]) -> tuple[str, ...]:
     """The texts that are told apart, the most frequent first."""
-    return tuple(sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS])
+    ranked = sorted(counts, key=lambda level: (-counts[level], level))[:MOST_LEVELS]
+    usual, others = ranked[:USUAL_LEVELS], ranked[USUAL_LEVELS:]
+    return (*usual, *(level for level in others if counts[level] >= ENOUGH_ROWS))
 
 
 def _center_and_scale(values: FloatArray) -> tuple[float, float]:

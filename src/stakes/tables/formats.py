@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stakes.errors import Refusals, StakesError, StakesWarning
+from stakes.errors import Refusals, StakesError, StakesWarning, typed
 from stakes.tables.date_format import ISO, PARTS, DateFormat, guess_dates, part_of_days
 from stakes.tables.number_format import PERCENT, NumberFormat, guess_numbers, is_written_number
 from stakes.tables.values import MISSING_TEXTS, FloatArray, factorize, holds_dates, holds_numbers, numbers, row_number
@@ -170,7 +170,7 @@ def _numbers_of(
         raise StakesError(
             f"column {series.name!r}: {_rows(read, counts)} values are numbers such as {read[0]!r}, but "
             f"row {_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: write all of them alike, leave such cells "
-            f"empty, or, if the numbers are codes, use --categorical {series.name}"
+            f"empty, or, if the numbers are codes, use {typed('--categorical', series.name)}"
         )
     if guess.odd or (guess.format.plain and len(texts) <= CODES):
         return None
@@ -197,7 +197,7 @@ def _dates_of(
         raise StakesError(
             f"column {series.name!r}: {_rows(read, counts)} values are dates such as {read[0]!r}, but row "
             f"{_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: correct such cells or leave them empty, or use "
-            f"--categorical {series.name}"
+            f"{typed('--categorical', series.name)}"
         )
     note = f"{series.name!r} ({guess.reading_of(read[0])}"
     if guess.odd:
@@ -272,7 +272,7 @@ def _refuse_infinite(series: "pd.Series[Any]") -> None:
     if infinite:
         raise StakesError(
             f"column {series.name!r}: expected finite numbers, but {infinite} of {len(values)} are infinite; "
-            f"leave them empty, or drop the column with --drop {series.name}"
+            f"leave them empty, or drop the column with {typed('--drop', series.name)}"
         )
 
 

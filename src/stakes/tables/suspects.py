@@ -4,6 +4,7 @@ All take columns that ``stakes.tables.formats`` has cleaned, and answer in words
 """
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from stakes.errors import typed
 from stakes.seeds import derive, numpy_generator
-from stakes.tables.columns import MAX_LEVELS, ranked_levels
+from stakes.tables.columns import ranked_levels
 from stakes.tables.values import as_text, holds_numbers, numbers, text_codes
 
 IntArray = npt.NDArray[np.int64]
@@ -45,7 +47,7 @@ def identifiers(clean: pd.DataFrame, *, skip: Collection[str] = ()) -> dict[str,
         if reason:
             messages[name] = (
                 f"column {name!r} looks like a row identifier ({reason}), which says nothing about new rows; "
-                f"drop it with --drop {name}"
+                f"drop it with {typed('--drop', name)}"
             )
     return messages
 
@@ -84,9 +86,9 @@ def many_texts(clean: pd.DataFrame, *, categorical: Collection[str] = (), skip: 
         lost = 1 - counts[list(kept)].sum() / max(1, counts.sum())
         if lost > RARE_SHARE:
             messages.append(
-                f"column {name!r} has {len(counts)} different texts, of which the {MAX_LEVELS} most frequent are told "
-                f"apart; {lost:.0%} of the rows have others: derive numbers or groups from it, or leave it out with "
-                f"--drop {name}"
+                f"column {name!r} has {len(counts)} different texts, of which the {len(kept)} most frequent are told "
+                f"apart; {lost:.0%} of the rows have others, which are all alike to the models: derive numbers or "
+                f"groups from it; if it only names rows, leave it out with {typed('--drop', name)}"
             )
     return messages
 
@@ -106,6 +108,8 @@ def repeated_subjects(clean: pd.DataFrame, labels: IntArray, time: str | None = 
         counts = counts[counts > 0]
         if len(counts) < SUBJECTS or not 2 <= counts.mean() <= MOST_ROWS_EACH:
             continue
+        if holds_numbers(clean[name]) and _decides_alone(clean[name], labels, *_halves(len(labels))):
+            continue  # a limit of it tells the outcome: that is a leak
         alike, by_chance = _same_outcome(codes[present], labels[present])
         if _SUBJECT_NAME.search(str(name).strip()) or (alike >= SAME_OUTCOME and by_chance <= BY_CHANCE):
             messages[name] = (
@@ -113,10 +117,10 @@ def repeated_subjects(clean: pd.DataFrame, labels: IntArray, time: str | None = 
                 f"{present.sum():,} rows; two rows with one value have the same outcome in {alike:.0%}, any two in "
                 f"{by_chance:.0%}): with its rows on both sides of a split, models look better than they are. "
                 + (
-                    f"Keep them together with --group {name}"
+                    f"Keep them together with --group {shlex.quote(str(name))}"
                     if time is None
                     else f"With --time, later rows of one value are tested on by models that know earlier ones: if new "
-                    f"ones will come, use --group {name} in place of --time"
+                    f"ones will come, use --group {shlex.quote(str(name))} in place of --time"
                 )
             )
     return messages
@@ -145,8 +149,7 @@ def _same_outcome(codes: IntArray, labels: IntArray) -> tuple[float, float]:
 def leaks(clean: pd.DataFrame, labels: IntArray, outcomes: Sequence[str]) -> list[str]:
     """A warning that names the columns which give the outcome away: each alone, or by one of their values."""
     reasons = {}
-    order = numpy_generator(derive(0, "leaks")).permutation(len(labels))[:LEAK_ROWS]
-    halves = np.sort(order[::2]), np.sort(order[1::2])
+    halves = _halves(len(labels))
     for name in clean.columns:
         if _decides_alone(clean[name], labels, *halves):
             reasons[name] = f"{name!r} alone decides it"
@@ -158,8 +161,14 @@ def leaks(clean: pd.DataFrame, labels: IntArray, outcomes: Sequence[str]) -> lis
     shown = [*list(reasons.values())[:SHOWN], *([f"and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else [])]
     return [
         f"the outcome leaks: {'; '.join(shown)}. What is known only once the outcome is known cannot be used to "
-        f"decide; if that is so, leave it out with --drop {','.join(reasons)}"
+        f"decide; if that is so, leave it out with {typed('--drop', *reasons)}"
     ]
+
+
+def _halves(rows: int) -> tuple[IntArray, IntArray]:
+    """The rows that a rule is learnt from, and those that it is tried on; not all, where there are very many."""
+    order = numpy_generator(derive(0, "leaks")).permutation(rows)[:LEAK_ROWS]
+    return np.sort(order[::2]), np.sort(order[1::2])
 
 
 def _decides_alone(series: "pd.Series[Any]", labels: IntArray, fitted: IntArray, held: IntArray) -> bool:
@@ -172,16 +181,19 @@ def _decides_alone(series: "pd.Series[Any]", labels: IntArray, fitted: IntArray,
     if others < LEAK_CASES:
         return False
     if holds_numbers(series):
-        ranks = pd.factorize(numbers(series), sort=True)[0]  # missing ones come first
+        values = numbers(series)
+        ranks = pd.factorize(values, sort=True)[0]  # missing ones come first
+        # Ranks tell numbers apart that are close to each other, values cut a gap between them in its middle.
+        columns = [ranks, values / (np.nanmax(np.abs(values), initial=0) or 1)]
         tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(counts), random_state=0)
-        guessed = tree.fit(ranks[fitted, None], labels[fitted]).predict(ranks[held, None])
+        guesses = [tree.fit(each[fitted, None], labels[fitted]).predict(each[held, None]) for each in columns]
     else:
         codes = text_codes(series)[0] + 1
         table = np.zeros((int(codes.max()) + 1, len(counts)))
         table[:, usual] = 0.5  # for a text that only the other half has
         np.add.at(table, (codes[fitted], labels[fitted]), 1)
-        guessed = table.argmax(1)[codes[held]]
-    wrong = int((guessed != labels[held]).sum())
+        guesses = [table.argmax(1)[codes[held]]]
+    wrong = min(int((guessed != labels[held]).sum()) for guessed in guesses)
     # Of 200 rows with one case, "never" is right 99.5 % of the time: the column must find the cases.
     return wrong <= min((1 - LEAK_ACCURACY) * len(held), others / 10)
 

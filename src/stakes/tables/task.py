@@ -4,13 +4,13 @@ import csv
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from stakes.errors import StakesError, listing
+from stakes.errors import StakesError, joined_names, listing
 from stakes.tables.amounts.kind import Amounts
 from stakes.tables.classes import Classes
 from stakes.tables.kind import Kind
@@ -242,7 +242,7 @@ def command(settings: Mapping[str, Any], out: str = "run") -> str:
     options |= _changed(recipe["training"], usual, "epochs", "patience", "batch_size", "learning_rate")
     words = [settings["data"]]
     for name, value in (options | {"out": out}).items():
-        option, text = f"--{name.replace('_', '-')}", _joined(value) if isinstance(value, list) else str(value)
+        option, text = f"--{name.replace('_', '-')}", joined_names(value) if isinstance(value, list) else str(value)
         # A value that begins with a dash would be taken for an option of its own.
         words += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return shlex.join(["stakes", "fit", *words, *flags])
@@ -256,9 +256,3 @@ def _plain(task: TableTask) -> dict[str, Any]:
 def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """What is not as by default; a run of an older version lacks what is newer."""
     return {name: settings[name] for name in names if name in settings and settings[name] != defaults[name]}
-
-
-def _joined(values: Sequence[object]) -> str:
-    """``a,b``, with quotation marks around a name that has a comma in it: what `split` takes apart."""
-    names = [str(value) for value in values]
-    return ",".join('"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name for name in names)

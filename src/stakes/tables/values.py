@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from stakes.errors import StakesError, listing
+from stakes.errors import StakesError, listing, typed
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
 FloatArray = npt.NDArray[np.float64]
@@ -146,14 +146,14 @@ def factorize(series: "pd.Series[Any]", use_na_sentinel: bool = True) -> tuple[n
     if kind_of(series).startswith(("date", "time", "period", "interval")):
         raise StakesError(
             f"column {series.name!r}: expected numbers or text, but it holds dates or times; "
-            f"derive numbers from them (such as an age in days), or drop it with --drop {series.name}"
+            f"derive numbers from them (such as an age in days), or drop it with {typed('--drop', series.name)}"
         )
     try:
         codes, uniques = pd.factorize(series, use_na_sentinel=use_na_sentinel)
     except TypeError:
         raise StakesError(
             f"column {series.name!r}: expected single values, but it holds lists or records; "
-            f"drop it with --drop {series.name}"
+            f"drop it with {typed('--drop', series.name)}"
         ) from None
     return codes, list(uniques)
 

@@ -199,6 +199,8 @@ class TrainingLoop:
                 f"{type(self.objective).__name__} as it is set has to know which examples a batch holds, and those of "
                 'an IterableDataset have no index: use a map-style dataset, or refresh="step" with one utility for all'
             )
+        if self.examples.indexed:
+            self.objective.require_examples(len(self.examples))
         loader_batch_size = self.examples.batch_size
         if loader_batch_size is not None and self.config.batch_size not in (None, loader_batch_size):
             raise StakesError(
@@ -244,12 +246,10 @@ def score(
         outcomes = draws(batch.x).mixture()
         labels = batch.labels.to(outcomes.weights.device)
         log_prob = posterior.likelihood.mixture_log_prob(outcomes, labels)
-        decisions = decide(outcomes, utility_of_batch)
-        if bool(decisions.utilities.isnan().any()):
-            raise StakesError(
-                "expected predictions for every validation example, but some are NaN: look for missing values in the "
-                "validation inputs"
-            )
+        try:
+            decisions = decide(outcomes, utility_of_batch)
+        except StakesError as error:
+            raise StakesError(f"a batch of {len(labels)} validation examples: {error}") from None
         weights = torch.ones(len(labels)) if batch.weights is None else batch.weights.cpu()
         weights, labels = by_label(weights, labels.shape).expand(labels.shape).double(), labels.cpu()
         counted = posterior.likelihood.counted(labels)

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from stakes import inputs
 from stakes.errors import StakesError
-from stakes.posteriors.base import Posterior
+from stakes.posteriors.base import Posterior, weight_like
 from stakes.training._checkpoint import restored
 from stakes.training.config import Step, Training
 from stakes.training.examples import Batch
@@ -37,6 +38,13 @@ class Steps:
         on_step: Callable[[Step], None] | None,
     ) -> None:
         self._fabric, self._config, self._likelihood = fabric, config, posterior.likelihood
+        self._weight = weight_like(posterior)  # inputs have its precision
+        for name, make in (("optimizer", make_optimizer), ("scheduler", make_scheduler)):
+            if make is not None and not callable(make):
+                raise StakesError(
+                    f"expected {name}= to be a function that makes one, such as lambda parameters: "
+                    f"torch.optim.SGD(parameters, lr=0.1), but got {type(make).__name__}"
+                )
         parameters = [parameter for parameter in posterior.parameters() if parameter.requires_grad]
         self.optimizer = (
             make_optimizer(parameters)
@@ -116,6 +124,7 @@ class Steps:
 
     def _loss(self, batch: Batch, total: int | None = None) -> Tensor:
         positions, x, labels, weights = self._fabric.to_device(batch)
+        x = inputs.cast(x, self._weight.device, self._weight.dtype)
         try:
             return self._forward(x, labels, positions, weights, total)  # type: ignore[no-any-return]
         except ValueError as error:

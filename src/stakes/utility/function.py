@@ -17,6 +17,7 @@ GRID = 41  # numbers that a search begins with
 MOST_STEPS = 500  # decisions that are all tried
 GOLDEN = (math.sqrt(5) - 1) / 2
 REFINEMENTS = 40  # of an interval, to 1e-8 of it
+ATOMS_AT_ONCE = 2**17  # of some rows, which stay in the cache while decisions are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,17 @@ class FunctionUtility(AmountUtility):
             raise StakesError("expected bounds of the decisions to search between: Range(at_least, at_most)")
 
     def cost(self, choice: Tensor, outcome: Tensor) -> Tensor:
-        return _as_costs(self.function(choice, outcome), (choice + outcome).shape)
+        return _as_costs(self.function(choice, outcome), torch.broadcast_shapes(choice.shape, outcome.shape))  # type: ignore[no-untyped-call]
 
     def expected_cost(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         return (outcomes.weights * self._atom_costs(outcomes, choice)).sum(-1)
 
     def best_choice(self, outcomes: Outcomes) -> Tensor:
+        rows = torch.arange(outcomes.shape[0], device=outcomes.weights.device)
+        size = max(1, ATOMS_AT_ONCE // max(1, outcomes.shape[1:].numel()))
+        return torch.cat([self._best_of_rows(outcomes.rows(block)) for block in torch.split(rows, size)])
+
+    def _best_of_rows(self, outcomes: Outcomes) -> Tensor:
         low, top = self.at_least, self.range.top
         steps = math.inf if self.step is None else round((top - low) / self.step) + 1
         if steps <= MOST_STEPS:

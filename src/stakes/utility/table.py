@@ -165,6 +165,13 @@ class TableUtility(Utility):
 
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
         choices, outcomes = np.asarray(choice), self._class_numbers(outcome)
+        whole = choices.dtype.kind in "iu" and choices.shape == outcomes.shape
+        if not whole or (choices.size and not 0 <= choices.min() <= choices.max() < len(self.decisions)):
+            raise StakesError(
+                f"expected a decision from 0 to {len(self.decisions) - 1} for each outcome, {outcomes.shape}, but got "
+                f"{choices.dtype} of the shape {choices.shape}"
+                + (f", from {choices.min()} to {choices.max()}" if choices.size else "")
+            )
         return self.values[(*self._tables_of(choices.shape), choices, outcomes)]  # type: ignore[no-any-return]
 
     def regrets(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stakes.decisions import Decisions, decide
-from stakes.errors import StakesError
+from stakes.errors import StakesError, typed
 from stakes.evaluation.amounts import AmountPredictions, compare, score
 from stakes.evaluation.comparison import Choice
 from stakes.mixtures import Quantiles
@@ -120,7 +120,7 @@ class Amounts(Kind):
             if abs(ranks.corr(amounts)) > LEAK:
                 messages.append(
                     f"column {name!r} gives the outcome away (the two have the same order), which is suspicious: "
-                    f"if it is not known when a decision is taken, drop it with --drop {name}"
+                    f"if it is not known when a decision is taken, drop it with {typed('--drop', name)}"
                 )
         return messages
 

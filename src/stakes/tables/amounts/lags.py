@@ -175,8 +175,15 @@ class Lags:
         bad = np.isnan(values)
         if bad.any():
             row = int(np.argmax(bad))
+            where = f"row {row_number(frame.index, row)} ({self.time} {frame[self.time].iloc[row]})"
+            group, step = _groups(frame, self.series)[row], self._steps(frame)[row]
+            if group in self.tail and step <= max(map(int, self.tail[group])):
+                raise StakesError(
+                    f"{where}: expected rows after those that the model was made from, of which only the last amounts "
+                    "are kept: leave this row out"
+                )
             raise StakesError(
-                f"row {row_number(frame.index, row)} ({self.time} {frame[self.time].iloc[row]}): expected "
+                f"{where}: expected "
                 f"{f'{self.target} {lag} before'!r}, but it is not known; add the rows since the training data with "
                 f"their {self.target}, or decide later, or fit with larger --lags"
             )
