@@ -9,9 +9,11 @@ with the gain ``G(h | x, w) = sum_c u(h, c) p(c | x, w)`` of the decision h that
 """
 
 import copy
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -81,6 +83,11 @@ class Objective(ABC):
         for value in vars(self).values():
             if isinstance(value, Objective | Utility):
                 value.require_examples(count)
+
+    def settings(self) -> dict[str, Any]:
+        """What it was made with, in JSON types: a checkpoint is of a run with the same. Long values are digests."""
+        made_with = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {"kind": type(self).__name__} | {name: _setting(value) for name, value in made_with.items()}
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
@@ -180,6 +187,7 @@ class LossCalibrated(Objective):
             raise StakesError(f"expected a warmup of 0 or more steps, but got {warmup}")
         self.utility = utility
         self.weight, self.samples, self.refresh, self.momentum = weight, samples, refresh, momentum
+        self.margin = margin
         self.warmup, self._steps = warmup, 0
         self._positive = utility.bounded(margin * utility.span)
         # By example: the decisions of the last refresh, or the running mean of the predictive.
@@ -298,3 +306,15 @@ def by_label(weights: Tensor, shape: torch.Size) -> Tensor:
             f"weights of shape {tuple(weights.shape)}"
         )
     return weights.reshape(*weights.shape, *[1] * (len(shape) - weights.ndim))
+
+
+def _setting(value: Any) -> Any:
+    if isinstance(value, Objective):
+        return value.settings()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    try:
+        content = value.to_dict() if isinstance(value, Utility) else value.tolist()
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    except (StakesError, AttributeError, TypeError):  # a function: another one cannot be told from it
+        return type(value).__name__

@@ -3,6 +3,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from stakes.training._loop import score
 from stakes.training.stacked import fit_together
 
 UTILITY = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 30, 0]], ["a", "b", "c"], ["a", "b", "c"])
+OTHER = Utility.from_costs([[0, 50, 100], [40, 0, 35], [45, 31, 0]], ["a", "b", "c"], ["a", "b", "c"])
 QUICK = Training(epochs=6, batch_size=16, learning_rate=0.01, samples=4, checkpoint_seconds=0)
 
 
@@ -405,6 +407,32 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(StakesError, match="damaged"):
         fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"objective": LossCalibrated(UTILITY, weight=2.0)}, "'weight': 2.0"),
+        ({"objective": LossCalibrated(OTHER)}, "'utility': "),
+        ({"objective": Standard()}, "'kind': 'Standard'"),
+        ({"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.5)}, "'kind': 'SGD'"),
+        ({"optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.5)}, "'lr': '0.5'"),
+    ],
+)
+def test_a_run_goes_on_with_what_it_began_with(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    file, options = tmp_path / "checkpoint.safetensors", {"config": QUICK, "progress": False}
+    fit(posterior(), LossCalibrated(UTILITY), data(), checkpoint=file, **options)
+    again = {"objective": LossCalibrated(UTILITY), **options, **changed}
+    with pytest.raises(StakesError, match=f"expected the checkpoint of a run with .*{message}"):
+        fit(posterior(), train=data(), checkpoint=file, resume=True, **again)
+
+
+def test_layers_frozen_since_are_refused_by_name(tmp_path: Path) -> None:
+    file, frozen = tmp_path / "checkpoint.safetensors", posterior()
+    fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, progress=False)
+    next(frozen.parameters()).requires_grad_(False)
+    with pytest.raises(StakesError, match="another network"):
+        fit(frozen, Standard(), data(), config=QUICK, checkpoint=file, resume=True, progress=False)
 
 
 def test_a_module_with_a_slash_in_its_name_resumes(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class Checkpoint:
         try:
             model.posterior.load_state_dict(tree["posterior"])
             _load_optimizer(optimizer, slots.get("state", {}), slots["groups"])
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (IndexError, KeyError, RuntimeError, ValueError) as error:
             raise StakesError(f"{self.path}: the checkpoint is of another network ({error})") from None
         objective.load_state_dict(tree.get("objective", {}).get(str(process), {}))
         model.best = tree["best"]
@@ -132,10 +132,12 @@ class Checkpoint:
     def _require_same_run(self, metadata: Mapping[str, Any]) -> None:
         saved = {**asdict(Training()), **metadata.get("run", {})}  # one of an earlier version has fewer settings
         now, epochs = self.settings, len(metadata.get("epochs", ()))
-        if any(saved.get(key) != now.get(key) for key in {*saved, *now} - {*MAY_CHANGE}):
+        other = [key for key in {**saved, **now} if key not in MAY_CHANGE and saved.get(key) != now.get(key)]
+        if other:
+            wanted, found = ({key: run.get(key) for key in other} for run in (now, saved))
             raise StakesError(
-                f"{self.path}: expected the checkpoint of a run with {now}, but it is of {saved}: remove the file, or "
-                "train without resume"
+                f"{self.path}: expected the checkpoint of a run with {wanted}, but it is of {found}: remove the file, "
+                "or train without resume"
             )
         if now["schedule"] != "constant" and saved["epochs"] != now["epochs"]:
             raise StakesError(

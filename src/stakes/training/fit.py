@@ -119,10 +119,17 @@ def _train(
     """What each process of `fit` does."""
     loop = TrainingLoop(fabric, posterior, objective, train, config, seed, optimizer, scheduler, on_step)
     model = ModelState(posterior, train, validation, utility, seed, History(select=config.select))
-    settings = {**asdict(config), "seed": seed, "objective": type(objective).__name__, "examples": len(train)}
-    settings["posterior"] = {"family": type(posterior).__qualname__, **posterior.settings()}
-    settings["processes"] = fabric.world_size
-    file = None if checkpoint is None else Checkpoint(checkpoint, settings, config.checkpoint_seconds)
+    file = None
+    if checkpoint is not None:
+        made = loop.steps.optimizer
+        settings = {**asdict(config), "seed": seed, "objective": objective.settings(), "examples": len(train)}
+        settings["posterior"] = {"family": type(posterior).__qualname__, **posterior.settings()}
+        settings["optimizer"] = {
+            "kind": type(made).__name__,
+            **{key: str(value) for key, value in made.defaults.items()},
+        }
+        settings["processes"] = fabric.world_size
+        file = Checkpoint(checkpoint, settings, config.checkpoint_seconds)
     if resume and file is not None and file.path.exists():
         loop.steps.load_state(file.load(model, loop.steps.optimizer, loop.objective, fabric.global_rank))
     with _reporter(progress if callable(progress) or fabric.is_global_zero else False, config.epochs) as show:
