@@ -286,6 +286,9 @@ def test_flipped_signs_are_noticed() -> None:
     with pytest.warns(StakesWarning, match="no cost is above zero: the sign seems to be flipped"):
         Utility.from_costs([[0, -40], [-500, 0]], ["treat", "send home"], ["ill", "well"])
     assert Utility.from_costs([[-10, 40], [500, 0]], ["treat", "send home"], ["ill", "well"]).warnings() == []
+    with pytest.warns(StakesWarning, match=r"costs less than nothing|can never be the best"):
+        one = Utility.from_costs([[0, 40], [-500, 0]], ["treat", "send home"], ["ill", "well"])
+    assert one.warnings()[-1].startswith("'send home' under 'ill' alone costs less than nothing, -500, and no other")
 
 
 def test_swapped_names() -> None:

@@ -148,6 +148,14 @@ def test_swapped_costs(
         said = stakes("costs", "check", swapped, "--data", patients, *options)
         assert "warning: column 'diagnosis': decisions and outcomes seem to be swapped" in said.out  # type: ignore[attr-defined]
     assert "--data" in refused("costs", "check", swapped, "--target", "diagnosis")
+    coded = tmp_path / "coded.csv"
+    coded.write_text("x,ill\n1,0\n2,1\n")
+    costs = tmp_path / "coded_costs.csv"
+    costs.write_text("cost,wait,treat\nno,0,5\nyes,9,0\n")
+    options = ("costs", "check", costs, "--data", coded, "--target", "ill")
+    assert "warning: column 'ill' has '0', '1', but the outcomes" in stakes(*options).out
+    assert "seem to be swapped" in stakes(*options, "--labels", "0=no,1=yes").out
+    assert "--labels: expected the column" in refused(*options[:-2], "--labels", "0=no,1=yes")
 
 
 def test_outcomes_are_compared_with_the_data(stakes: Callable[..., object], patients: Path, costs: Path) -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,11 +56,17 @@ def costs_check(
         str | None,
         typer.Option(metavar="NAME", help="The column of --data with the outcome, to compare the names with."),
     ] = None,
+    labels: Annotated[
+        str, typer.Option(help="Names for values of the target, as for `stakes fit`: 0=repaid,1=defaulted.")
+    ] = "",
 ) -> None:
     """Print a table of costs, its utility form, and what looks like a mistake in it."""
     from stakes.report.amounts import AmountFormat
+    from stakes.tables.task import renames
     from stakes.utility import CurveUtility, FormulaUtility, Utility
 
+    if labels and target is None:
+        raise StakesError("--labels: expected the column that they are for, but there is none; name it with --target")
     if target is not None and data is None:
         raise StakesError("--target: expected a table with this column, but there is none; give it with --data")
     with warnings.catch_warnings():
@@ -69,7 +76,7 @@ def costs_check(
         typer.echo(_of_curves(utility))
         return
     heading = f"Cost{AmountFormat.of(utility).bracketed}: rows are decisions, columns are outcomes"
-    problems = [] if data is None else _names_unlike(utility, data, target)
+    problems = [] if data is None else _names_unlike(utility, data, target, renames(labels))
     if isinstance(utility, FormulaUtility):
         shown = "Give a table with --data to see what they come to." if data is None else _of_rows(utility, data)
         typer.echo(
@@ -89,7 +96,9 @@ def costs_check(
         typer.echo(f"The costs are the same for every row of {data}.")
 
 
-def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: str | None) -> list[str]:
+def _names_unlike(
+    utility: "TableUtility | FormulaUtility", data: Path, target: str | None, labels: Mapping[str, str]
+) -> list[str]:
     """What is to be said of outcomes that are not those of a table, or are its decisions."""
     from pandas.api.types import is_string_dtype
 
@@ -103,13 +112,13 @@ def _names_unlike(utility: "TableUtility | FormulaUtility", data: Path, target: 
     for name in frame.columns if target is None else require_columns(data, [target], frame):
         if target is None and not is_string_dtype(frame[name]):
             continue
-        texts = {text for text in text_codes(frame[name])[1] if text is not None}
+        texts = {labels.get(text, text) for text in text_codes(frame[name])[1] if text is not None}
         if message := swapped(texts, utility.decisions, utility.outcomes):
             messages.append(f"column {name!r}: {message}")
         elif target is not None and not texts <= set(utility.outcomes):
             messages.append(
                 f"column {name!r} has {listing(sorted(texts - set(utility.outcomes)))}, but the outcomes of the costs "
-                f"are {listing(utility.outcomes)}: name the values with --labels in `stakes fit`, or correct the costs"
+                f"are {listing(utility.outcomes)}: name the values with --labels, or correct the costs"
             )
     return messages
 

@@ -229,6 +229,12 @@ class TableUtility(Utility):
                 "no cost is above zero: the sign seems to be flipped; a cost above zero is a loss, and a file of "
                 "gains begins with 'utility'"
             )
+        elif self.given == "cost" and (self.costs < 0).sum() == 1 and -self.costs.min() >= self.costs.max():
+            row, column = np.unravel_index(self.costs.argmin(), self.costs.shape)
+            messages.append(
+                f"{self.decisions[row]!r} under {self.outcomes[column]!r} alone costs less than nothing, "
+                f"{self.costs.min():g}, and no other cost is as large: is its sign flipped?"
+            )
         return messages
 
     # As data and text --------------------------------------------------------------------------------
