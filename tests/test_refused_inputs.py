@@ -129,3 +129,27 @@ def test_a_function_of_costs_decides_the_same_for_any_number_of_rows() -> None:
     draws, x = posterior.draw(40, seed=0), torch.randn(150, 3)
     together, alone = decide(draws(x), utility), decide(draws(x[77:78]), utility)
     assert float(together.choice[77]) == pytest.approx(float(alone.choice[0]), abs=1e-6)
+
+
+class CentersTheBatch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = MLP(3, 2, (8,), 0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x - x.mean(0))
+        return out
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        CentersTheBatch(),
+        nn.Sequential(nn.BatchNorm1d(3, track_running_stats=False), nn.Dropout(0.2), nn.Linear(3, 2)),
+    ],
+    ids=["a mean over the batch", "batch norm"],
+)
+def test_an_answer_that_depends_on_the_other_inputs_is_refused(network: nn.Module) -> None:
+    with pytest.raises(StakesError, match="not to depend on the other inputs of its batch"):
+        MCDropout(network).draw(10, seed=0)(torch.randn(5, 3)).mean_probs()
+    MCDropout(network).draw(10, seed=0)(torch.randn(1, 3))

@@ -92,6 +92,8 @@ def _probe(network: nn.Module, row: Inputs, all_random: bool, check: bool, origi
     if check:
         _refuse_changes_in_place(original, inputs.rows(x, slice(1)), two.calls, layouts)
         random += _changes(network, inputs.cat([row, row]))
+        if not random:
+            _refuse_dependence(original, inputs.rows(x, slice(2)))
         for module in network.modules():
             module.training = not isinstance(module, _NormBase)
         trained = _watch(network, inputs.cat([row, row]))
@@ -141,6 +143,26 @@ def _refuse_changes_in_place(
         raise StakesError(
             f"the dropout layer {in_place[0].name!r} works in place on a tensor that the network uses elsewhere, which "
             "draws cannot repeat: give it inplace=False"
+        )
+
+
+def _refuse_dependence(network: nn.Module, pair: Inputs) -> None:
+    """An input has to have the same answer beside another one as beside itself."""
+    first, dtypes = inputs.rows(pair, slice(1)), {parameter.dtype for parameter in network.parameters()}
+    exact = dtypes <= {torch.float32, torch.float64} and _is_small(network, *inputs.tensors_of(first))
+    if inputs.count(pair) < 2 or not exact:
+        return
+    outputs = []
+    for x in (pair, inputs.cat([first] * 3)):
+        with torch.no_grad(), active(_Recorder()):
+            outputs.append(inputs.call(copy.deepcopy(network), inputs.map_tensors(torch.clone, x)))
+    beside_other, beside_itself = outputs
+    batch_first = (len(beside_other), len(beside_itself)) == (2, 3)  # not where members of an ensemble come first
+    if batch_first and not _is_equal(beside_other[:1], beside_itself[:1]):
+        raise StakesError(
+            "expected the answer for an input not to depend on the other inputs of its batch, but it does: is there a "
+            "mean over the batch in the network, or batch norm without running statistics? Give that "
+            "track_running_stats=True"
         )
 
 
