@@ -649,4 +649,7 @@ def test_the_mean_cost_that_can_be_promised(stakes: Callable[..., Any], demand_r
     joined = ("evaluate", demand_run, tmp_path / "sold.csv", "--decisions", tmp_path / "d.csv", "--id", "day")
     said = stakes(*joined, "--worst", 400, "--out", tmp_path / "j")
     assert said.code == 0, said.err
-    assert "the column &#39;date&#39; is not there" in (tmp_path / "j/evaluation.html").read_text()
+    assert (
+        "neighbouring rows in date are alike, and the times of these are not known"
+        in (tmp_path / "j/evaluation.html").read_text()
+    )

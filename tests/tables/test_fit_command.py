@@ -66,7 +66,7 @@ def test_files_and_summary(fit: Callable[..., Any]) -> None:
     assert "96 rows to learn from, in 2 folds, and 24 to test on" in first
     assert first.endswith("features")
     assert lines[0].strip().startswith("standard, 2 trainings, seed 0: done, about ")
-    finished = {line.strip().partition(", 2 folds")[0] for line in lines}
+    finished = {line.strip().partition(", 2 trainings")[0] for line in lines}
     assert finished == {"constant", "standard", "calibrated-0.1", "calibrated-1"}
     assert "what drives the decisions" in last
 

@@ -109,6 +109,7 @@ def test_copies_and_groups_are_kept_together_by_chains(tmp_path: Path) -> None:
     assert len(set(duplicate_groups(frame[["number", "value"]]))) == 89
 
 
+@pytest.mark.filterwarnings("ignore:read as times:stakes.errors.StakesWarning")
 @pytest.mark.parametrize("column", ["dates", "numbers", "texts"])
 def test_the_latest_rows_are_tested_on_and_folds_go_forward(tmp_path: Path, column: str) -> None:
     frame = write_table(tmp_path)
