@@ -85,9 +85,9 @@ class Objective(ABC):
                 value.require_examples(count)
 
     def settings(self) -> dict[str, Any]:
-        """What it was made with, in JSON types: a checkpoint is of a run with the same. Long values are digests."""
-        made_with = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {"kind": type(self).__name__} | {name: _setting(value) for name, value in made_with.items()}
+        """What it was made with, in JSON types, by which a checkpoint knows its run. Override it if yours has more."""
+        inner = {name: value.settings() for name, value in vars(self).items() if isinstance(value, Objective)}
+        return {"kind": type(self).__name__, **inner}
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
         """To be called before each epoch, with ``(index, x)`` of all training examples in batches."""
@@ -122,6 +122,9 @@ class Weighted(Objective):
         if values.ndim not in (1, 2) or not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
             raise StakesError(f"expected a weight of 0 or more for each class, but got {class_weights!r}")
         self.class_weights = torch.tensor(values, dtype=torch.float32)
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"class_weights": self.class_weights.tolist()}
 
     @classmethod
     def from_utility(cls, utility: TableUtility) -> Self:
@@ -202,6 +205,10 @@ class LossCalibrated(Objective):
             gain = self._of_batch(self._positive, index).log_gain(outcomes, choice)  # (S, B, ...)
             losses = losses - self._next_weight() * gain.mean(0)
         return losses
+
+    def settings(self) -> dict[str, Any]:
+        names = ("weight", "samples", "refresh", "margin", "momentum", "warmup")
+        return super().settings() | {"utility": _digest(self.utility)} | {name: getattr(self, name) for name in names}
 
     def fresh(self) -> Self:
         copied = super().fresh()
@@ -308,13 +315,8 @@ def by_label(weights: Tensor, shape: torch.Size) -> Tensor:
     return weights.reshape(*weights.shape, *[1] * (len(shape) - weights.ndim))
 
 
-def _setting(value: Any) -> Any:
-    if isinstance(value, Objective):
-        return value.settings()
-    if value is None or isinstance(value, str | int | float):
-        return value
+def _digest(utility: Utility) -> str:
     try:
-        content = value.to_dict() if isinstance(value, Utility) else value.tolist()
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    except (StakesError, AttributeError, TypeError):  # a function: another one cannot be told from it
-        return type(value).__name__
+        return hashlib.sha256(json.dumps(utility.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+    except StakesError:  # of a function, which cannot be told from another one
+        return type(utility).__name__
