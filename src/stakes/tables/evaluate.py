@@ -243,8 +243,9 @@ def row_times(run: FinishedRun, frame: pd.DataFrame) -> tuple[NDArray[np.float64
     time = run.settings["time"]
     if time is None or time not in frame:
         return None, None, False
-    pattern = run.rows["time_pattern"]
-    return TimeFormat(pattern).times(frame[time]), time, pattern is not None
+    known = "time_pattern" in run.rows  # not of runs that were saved before it was kept
+    time_format = TimeFormat(run.rows["time_pattern"]) if known else TimeFormat.of(frame[time])
+    return time_format.times(frame[time]), time, time_format.pattern is not None
 
 
 def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interval | None:
