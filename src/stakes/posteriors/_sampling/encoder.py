@@ -221,8 +221,7 @@ class FusedEncoderLayer:
 
     def _feed_forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         layer = self.layer
-        hidden = x @ layer.linear1.weight.t()  # (S, B, T, hidden)
-        hidden = hidden if layer.linear1.bias is None else hidden.add_(layer.linear1.bias)
+        hidden: Tensor = layer.linear1(x)  # (S, B, T, hidden)
         if mask is None or not self._cuts:
             hidden = layer.activation(hidden)
             hidden = hidden if mask is None else hidden * mask
