@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from stakes.tables.read import read_table
-from stakes.tables.suspects import identifiers, leaks, many_texts, repeated_subjects
+from stakes.tables.suspects import identifiers, leaks, many_texts, repeated_subjects, unchanging
 
 RNG = np.random.default_rng(0)
 
@@ -63,6 +63,13 @@ def test_texts_too_many_to_tell_apart_are_warned_of() -> None:
     assert "'street' has 84 different texts, of which the 50 most frequent" in message
     assert many_texts(frame, skip=["street"]) == []
     assert len(many_texts(frame, categorical=["x"])) == 2
+
+
+def test_columns_with_one_value_are_named() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "x"], "c": [3, 3], "empty": [None, None], "gap": [1.0, None]})
+    assert unchanging(frame) == ["columns 'b', 'c' each have the same value in every row: nothing is learnt from that"]
+    assert unchanging(frame, skip=["c"])[0].startswith("column 'b' has the same value")
+    assert unchanging(frame[["a"]]) == unchanging(frame[:1]) == []
 
 
 def outcome(rows: int, share: float) -> np.ndarray:

@@ -16,7 +16,7 @@ from stakes.tables.date_format import DateFormat
 from stakes.tables.encode import check_frame
 from stakes.tables.formats import Formats
 from stakes.tables.read import read_table
-from stakes.tables.suspects import identifiers, many_texts, repeated_subjects
+from stakes.tables.suspects import identifiers, many_texts, repeated_subjects, unchanging
 from stakes.tables.task import TableTask
 from stakes.tables.times import TimeFormat
 from stakes.tables.values import utility_of_rows
@@ -109,6 +109,7 @@ def warn_of_suspects(task: TableTask, table: LabelledTable) -> None:
         *id_warnings.values(),
         *subjects.values(),
         *many_texts(table.features, categorical=task.categorical, skip={*id_warnings, *subjects}),
+        *unchanging(table.features, skip=table.formats.sources),
         *task.kind.leaks(table.features.drop(columns=list(subjects)), table.labels, table.utility),
     ]:
         warnings.warn(message, StakesWarning, stacklevel=3)

@@ -1,4 +1,5 @@
-"""Columns that can be used but should probably not be: identifiers, too many texts, and what gives the outcome away.
+"""Columns that can be used but should probably not be: identifiers, too many texts, one value only, and what gives the
+outcome away.
 
 All take columns that ``stakes.tables.formats`` has cleaned, and answer in words.
 """
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from stakes.errors import typed
+from stakes.errors import listing, typed
 from stakes.seeds import derive, numpy_generator
 from stakes.tables.columns import ranked_levels
 from stakes.tables.values import as_text, holds_numbers, numbers, text_codes
@@ -91,6 +92,16 @@ def many_texts(clean: pd.DataFrame, *, categorical: Collection[str] = (), skip: 
                 f"groups from it; if it only names rows, leave it out with {typed('--drop', name)}"
             )
     return messages
+
+
+def unchanging(clean: pd.DataFrame, *, skip: Collection[str] = ()) -> list[str]:
+    """A warning that names the columns with one value in all rows; that one is empty is said elsewhere."""
+    several = clean.columns if len(clean) > 1 else []
+    names = [name for name in several if name not in skip and clean[name].notna().all() and clean[name].nunique() == 1]
+    if not names:
+        return []
+    what = f"column {names[0]!r} has" if len(names) == 1 else f"columns {listing(names)} each have"
+    return [f"{what} the same value in every row: nothing is learnt from that"]
 
 
 def repeated_subjects(clean: pd.DataFrame, labels: IntArray, time: str | None = None) -> dict[str, str]:
