@@ -96,9 +96,9 @@ def many_texts(clean: pd.DataFrame, *, categorical: Collection[str] = (), skip: 
 
 def unchanging(clean: pd.DataFrame, *, skip: Collection[str] = ()) -> list[str]:
     """A warning that names the columns with one value in all rows; that one is empty is said elsewhere."""
-    several = clean.columns if len(clean) > 1 else []
-    names = [name for name in several if name not in skip and clean[name].notna().all() and clean[name].nunique() == 1]
-    if not names:
+    looked_at = [name for name in clean.columns if name not in skip and clean[name].notna().all()]
+    names = [name for name in looked_at if clean[name].nunique() == 1]
+    if not names or len(clean) == 1:
         return []
     what = f"column {names[0]!r} has" if len(names) == 1 else f"columns {listing(names)} each have"
     return [f"{what} the same value in every row: nothing is learnt from that"]
