@@ -143,6 +143,7 @@ def test_the_norm_is_of_matrices_and_a_mean_over_members() -> None:
         ({"bins": 0}, "bin"),
         ({"dropout": 1.0}, "dropout"),
         ({"features": {"numbers": -1}}, "at least one feature"),
+        ({"features": 4}, r"Features\(numbers=4\), but got 4"),
     ],
 )
 def test_impossible_networks_are_refused(options: dict, words: str) -> None:

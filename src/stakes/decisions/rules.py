@@ -215,7 +215,7 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
     # A mistake may happen at every look but the last, and towards every other decision.
     doubt = (1 - confidence) / max(1, (len(ends) - 1) * (len(utility.decisions) - 1))
     if predictor.group_coverage < 1:
-        needed = predictor.group * math.log(doubt) / math.log(1 - predictor.group_coverage)
+        needed = predictor.group * math.log(doubt) / math.log1p(-predictor.group_coverage)
         ends = [*(end for end in ends[:-1] if end >= needed), ends[-1]]
     one = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1)
     if one.numeric:  # their mixtures would have as many parts as the draws of each input

@@ -49,6 +49,8 @@ class TabM(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if not isinstance(features, Features | Mapping):
+            raise StakesError(f"expected what the columns are, such as Features(numbers=4), but got {features!r}")
         features = features if isinstance(features, Features) else Features.from_dict(features)
         sizes = {"outputs": outputs, "members": members, "width": width, "depth": depth, "embedding": embedding}
         if not all(type(size) is int and size >= 1 for size in sizes.values()):

@@ -32,8 +32,8 @@ def group_size(rates: Iterable[float]) -> int:
 def group_coverage(rates: Iterable[float]) -> float:
     """The least probability that a unit is both dropped and kept in a group: 1 if pG and (1 - p)G are 1 or more."""
     rates = list(rates)
-    size = group_size(rates)
-    return min([1.0, *(round(min(p, 1 - p) * size, 9) for p in rates if p < 1)])
+    expected = group_size(rates) * min([1.0, *(min(p, 1 - p) for p in rates if p < 1)])
+    return 1.0 if round(expected, 9) >= 1 else expected
 
 
 def balanced_masks(p: float, size: int, numbers: Tensor) -> Tensor:
