@@ -175,7 +175,8 @@ def test_draws_for_one_input_are_those_for_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rates", "shown"), [([0.1, 0.5], 1), ([0.05], 1), ([0.02, 0.5], 0.4), ([0.99], 0.2), ([1.0, 0.2], 1), ([1e-12], 1e-11), ([], 1)]
+    ("rates", "shown"),
+    [([0.1, 0.5], 1), ([0.05], 1), ([0.02, 0.5], 0.4), ([0.99], 0.2), ([1.0, 0.2], 1), ([1e-12], 1e-11), ([], 1)],
 )
 def test_a_group_shows_every_unit_dropped_and_kept_if_rates_are_not_extreme(rates: list[float], shown: float) -> None:
     assert group_coverage(rates) == pytest.approx(shown)

@@ -157,12 +157,18 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
             lead = decisions.expected_utility - others.values[..., number]
             clear &= lead > _student(1 - doubt, freedom) * error
             if bool((error < EQUAL_DRAWS * lead).any()):
-                # Equal draws say nothing of their error: a share of others, up to ``unseen``, may not have come yet.
-                unseen = 1 - doubt ** (1 / samples)
                 least = utility.least_advantage(decisions.choice, rival, advantage)
-                equal = advantage.std(0) < EQUAL_DRAWS * lead
-                clear &= ~equal | ((1 - unseen) * lead + unseen * least > 0)
+                clear &= _clear_if_equal(advantage, lead, least, doubt)
     return _Look(decisions, clear)
+
+
+def _clear_if_equal(advantage: Tensor, lead: Tensor, least: Tensor, doubt: float) -> Tensor:
+    """``(b, ...)`` whether a lead stands although all draws are equal, which says nothing of their error: a share of
+    others may not have come yet, each with the ``least`` advantage that there can be. True where draws differ.
+    """
+    unseen: float = 1 - doubt ** (1 / len(advantage))  # a larger share would have shown itself
+    differ = advantage.std(0) >= EQUAL_DRAWS * lead
+    return differ | ((1 - unseen) * lead + unseen * least > 0)
 
 
 def _with_amount_errors(decisions: AmountDecisions, draws: Outcomes, utility: Utility, group: int) -> AmountDecisions:

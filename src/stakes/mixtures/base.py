@@ -161,9 +161,26 @@ class Mixture(Distribution):
         return torch.cat(parts).reshape(*self.location.shape[:-1], len(levels))
 
     def _block_of_quantiles(self, levels: Tensor) -> Tensor:
-        """``(N, 1, M)`` components -> (N, L): between the points of a grid, by cubic interpolation of the inverse.
+        """``(N, 1, M)`` components -> (N, L): by interpolation on a grid, and Newton's steps where a component is
+        narrower than the grid is fine.
+        """
+        low, high, h, spacing = self._interpolated(levels)
+        narrowest = self.scale.amin(-1)  # (N, 1)
+        active = (spacing > FINE * narrowest).flatten().nonzero().flatten()
+        result = h.clone()
+        mixture, low, high, h = self.rows(active), low[active], high[active], h[active]
+        for _ in range(MOST_STEPS):
+            before, (low, high, h) = h, mixture._newton_step(levels, low, high, h)
+            result[active] = h
+            moving = ((h - before).abs() > GRID_PRECISION * narrowest[active]).any(1).nonzero().flatten()
+            if not len(moving):
+                break
+            active, mixture, low, high, h = active[moving], mixture.rows(moving), low[moving], high[moving], h[moving]
+        return result
 
-        Where a component is narrower than the grid is fine, Newton's steps between those points follow.
+    def _interpolated(self, levels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``(N, L)`` the points of a grid below and above each quantile, what a cubic interpolation of the inverse says
+        between them, and ``(N, 1)`` the spacing of the grid.
         """
         own = self._quantiles(levels[[0, -1]].reshape(2, 1, 1, 1))  # (2, N, 1, M), of each component
         low, high = own[0].amin(-1), own[1].amax(-1)  # (N, 1)
@@ -177,18 +194,7 @@ class Mixture(Distribution):
         t = ((levels - below) / rise).clamp(0, 1)
         bend = (1 - t) * (left * rise - (high - low)) + t * ((high - low) - right * rise)
         h = torch.clamp(low + (high - low) * t + t * (1 - t) * bend, low, high)
-        narrowest = self.scale.amin(-1)  # (N, 1)
-        active = ((grid[:, 1:2] - grid[:, :1]) > FINE * narrowest).flatten().nonzero().flatten()
-        result = h.clone()
-        mixture, low, high, h = self.rows(active), low[active], high[active], h[active]
-        for _ in range(MOST_STEPS):
-            before, (low, high, h) = h, mixture._newton_step(levels, low, high, h)
-            result[active] = h
-            moving = ((h - before).abs() > GRID_PRECISION * narrowest[active]).any(1).nonzero().flatten()
-            if not len(moving):
-                break
-            active, mixture, low, high, h = active[moving], mixture.rows(moving), low[moving], high[moving], h[moving]
-        return result
+        return low, high, h, grid[:, 1:2] - grid[:, :1]
 
     def _newton_step(self, target: Tensor, low: Tensor, high: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Towards P(y <= h) = target: the bounds, closer by h, and the next h, the middle where Newton's is outside."""

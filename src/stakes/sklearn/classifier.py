@@ -171,7 +171,7 @@ class DecisionClassifier(ClassifierMixin, DecisionEstimator):
             tables = costs
         else:
             table = np.asarray(costs, dtype=np.float64)
-            tables = TableUtility(best - table / scale, known.decisions, known.outcomes, known.unit, best, scale)
+            tables = TableUtility.of_costs(table, known.decisions, known.outcomes, best, scale, unit=known.unit)
         if not tables.per_example or (tables.decisions, tables.outcomes) != (known.decisions, known.outcomes):
             raise StakesError(
                 f"expected costs of each row, for the decisions {listing(known.decisions)} and the outcomes "

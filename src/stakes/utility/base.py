@@ -93,7 +93,7 @@ class Utility(ABC):
         if has_formulas(costs):
             return FormulaUtility.from_cells(costs, decisions, outcomes, unit=unit, best=best, scale=scale)
         table, decisions, outcomes = with_names(costs, decisions, outcomes)
-        return TableUtility(best - table / scale, decisions, outcomes, unit, best, scale).with_warnings()
+        return TableUtility.of_costs(table, decisions, outcomes, best, scale, unit=unit).with_warnings()
 
     @staticmethod
     def from_matrix(

@@ -112,14 +112,8 @@ class FormulaUtility(RowUtility):
         for row, formulas in enumerate(self._formulas):
             for column, formula in enumerate(formulas):
                 costs[:, row, column] = values_by_row(formula, column_values, numbers)
-        return TableUtility(
-            self.best - costs / self.scale,
-            self.decisions,
-            self.outcomes,
-            self.unit,
-            self.best,
-            self.scale,
-            given=self.given,
+        return TableUtility.of_costs(
+            costs, self.decisions, self.outcomes, self.best, self.scale, unit=self.unit, given=self.given
         )
 
     def with_outcomes(self, names: Sequence[str]) -> Self:

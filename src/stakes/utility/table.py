@@ -58,6 +58,19 @@ class TableUtility(Utility):
             warnings.warn(message, StakesWarning, stacklevel=3)
         return self
 
+    @classmethod
+    def of_costs(
+        cls,
+        costs: NDArray[np.float64],
+        decisions: Sequence[str],
+        outcomes: Sequence[str],
+        best: float,
+        scale: float,
+        **settings: Any,
+    ) -> Self:
+        """From costs ``(D, C)`` or ``(B, D, C)``: see `Utility.from_costs`."""
+        return cls(best - costs / scale, tuple(decisions), tuple(outcomes), best=best, scale=scale, **settings)
+
     def with_row(self, decision: str, wrong: float) -> Self:
         """The same table, but ``decision`` is worth ``wrong`` under every outcome it does not name."""
         others = np.array([outcome != decision for outcome in self.outcomes])
