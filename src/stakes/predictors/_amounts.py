@@ -107,8 +107,8 @@ def _interpolation(levels: tuple[float, ...]) -> NDArray[np.float64]:
     return matrix
 
 
-def weighted_quantiles(labels: NDArray[Any], weights: NDArray[Any] | None) -> Tensor:
-    """``(99,)`` of numbers ``(n,)``: without weights interpolated between two of them, with weights one of them."""
+def weighted_quantiles(labels: NDArray[Any], weights: NDArray[Any] | None, levels: Tensor = LEVELS) -> Tensor:
+    """``(K,)`` of numbers ``(n,)``: without weights interpolated between two of them, with weights one of them."""
     if weights is None or np.ptp(weights) == 0:
-        return torch.from_numpy(np.quantile(labels, LEVELS.numpy()))
-    return torch.from_numpy(np.quantile(labels, LEVELS.numpy(), weights=weights, method="inverted_cdf")).double()
+        return torch.as_tensor(np.quantile(labels, levels.numpy()))
+    return torch.as_tensor(np.quantile(labels, levels.numpy(), weights=weights, method="inverted_cdf")).double()

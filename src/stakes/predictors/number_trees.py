@@ -105,8 +105,8 @@ class QuantileTrees(_NumberTrees):
         theirs = np.stack([model.predict(rows.native.T) for model in models], 1)
         predictor.require_close(predictor.scores(rows.x), theirs)
         if rows.held_out is not None:
-            x, labels, _ = rows.held_out
-            predictor.arrays["baseline"] += _corrections(predictor.scores(x), labels, chosen)
+            x, labels, weights = rows.held_out
+            predictor.arrays["baseline"] += _corrections(predictor.scores(x), labels, weights, chosen)
         return predictor
 
     def quantiles(self, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -156,10 +156,14 @@ class MeanTrees(_NumberTrees):
         return self.in_unit(self.scores(x) + self.arrays["errors"].numpy())
 
 
-def _corrections(scores: NDArray[np.float64], labels: NDArray[Any], levels: Tensor) -> Tensor:
+def _corrections(
+    scores: NDArray[np.float64], labels: NDArray[Any], weights: NDArray[Any] | None, levels: Tensor
+) -> Tensor:
     """``(K,)`` what moves quantiles ``(n, K)`` to where they cover their shares of n labels; of few, a part of it."""
-    gaps = [np.quantile(labels - scores[:, number], level) for number, level in enumerate(levels.tolist())]
-    return torch.tensor(gaps, dtype=torch.float64) * len(labels) / (len(labels) + FEW_ROWS)
+    gaps = [weighted_quantiles(labels - each, weights, level) for each, level in zip(scores.T, levels, strict=True)]
+    shares = np.ones(len(labels)) if weights is None else weights
+    rows = float(shares.sum() ** 2 / (shares**2).sum())  # as many alike would say as much
+    return torch.stack(gaps) * rows / (rows + FEW_ROWS)
 
 
 def _fitted(rows: _boosting.Boosting, seed: int, number: int, quantile: float | None = None) -> Any:

@@ -34,6 +34,7 @@ GRIDS = {
     "mean field": [Setting(trained_scale=scale) for scale in (0.02, 0.05, 0.1, 0.2, 0.5)],
 }
 FAMILIES = tuple(GRIDS)
+STEPS = {"mean field": 2}  # times as many as others: it has a spread to learn for each weight
 SCALES = tuple(np.geomspace(0.01, 1, 60).tolist())  # of the noise, in standard deviations of the labels
 LEARNT_FROM = 0.8  # of the training rows, while the setting and the scale of the noise are chosen
 

@@ -92,7 +92,8 @@ class Amounts:
 
     def _run_accuracy(self, cell: Cell) -> list[tuple[int, Row]]:
         splits = [read_split(Path(self.data), cell["data"], number) for number in cell.seeds]
-        schedule = Schedule(self.batch_size, self.learning_rate, steps=self.steps)
+        steps = self.steps * accuracy.STEPS.get(cell["learner"], 1)
+        schedule = Schedule(self.batch_size, self.learning_rate, steps=steps)
         if self.protocol == "authors":
             schedule = Schedule(128, 1e-3, epochs=4000)
         rows = accuracy.run_accuracy(cell["learner"], splits, cell.seeds, schedule, self.test_samples)

@@ -40,7 +40,7 @@ class HeldOutAmounts(HeldOut):
         fitted = [1 / len(members)] * len(members)
         if len(self.labels):
             quantiles = [mix.predictions(self.predictions) for mix in members.values()]
-            fitted = quantile_weights(quantiles, self.labels, emphasis=self.emphasis).tolist()
+            fitted = quantile_weights(quantiles, self.labels, self.weights, emphasis=self.emphasis).tolist()
         weights, trained = blended_weights(members, fitted)
         return AmountMix(trained, details={"weights": weights})
 

@@ -15,6 +15,7 @@ from stakes.mixtures import Quantiles
 from stakes.objectives import LossCalibrated
 from stakes.outcomes import Predictor
 from stakes.predictors import ForestPast, LinearQuantiles, MeanTrees, NearestPast, PastQuantiles, QuantileTrees
+from stakes.predictors._amounts import weighted_quantiles
 from stakes.tables.catalogue import Catalogue
 from stakes.tables.models import STRENGTHS, FitFunction, RowModel, calibrated_name
 from stakes.tables.network_models import FinetunedModel, NetworkModel
@@ -91,15 +92,17 @@ def _limited(problem: Problem, plain: Sequence[Predictor], folds: Sequence[int])
     utility = problem.utility
     if isinstance(utility, CurveUtility) or not isinstance(utility, NumberUtility):
         return utility  # which has a bound
-    losses = []
+    losses, weights = [], []
     for predictor, fold in zip(plain, folds, strict=True):
         train, held = problem.train_and_held_out(fold)
         judged, rows = (train, problem.folds[fold].train) if held is None else (held, problem.folds[fold].held)
         row_utility = utility.rows(torch.from_numpy(rows))
         choice = decide(Quantiles(predict_rows(predictor, judged.x)), row_utility).choice
         losses.append(row_utility.cost_of(row_utility.realised(choice, judged.labels)))
+        weights.append(torch.ones(len(judged)) if judged.weights is None else judged.weights)
     costs = np.concatenate(losses)
-    limit = np.quantile(costs, LIMIT_QUANTILE) or costs.max() or 1.0  # where nearly all decisions are perfect
+    quantile = weighted_quantiles(costs, torch.cat(weights).numpy(), torch.tensor(LIMIT_QUANTILE))
+    limit = float(quantile) or costs.max() or 1.0  # where nearly all decisions are perfect
     return utility.with_limit([limit])
 
 
