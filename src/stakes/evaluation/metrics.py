@@ -281,6 +281,30 @@ def independent_difference(ours: Interval, theirs: Interval) -> Interval:
     return Interval(difference, difference - below, difference + above)
 
 
+def standard_error(
+    values: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    times: NDArray[np.float64] | None = None,
+) -> float:
+    """Of a mean over examples ``(N,)``, which belong together by ``groups`` or ``times`` as in `bootstrap`; infinite
+    where all belong together.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    shares = np.ones(len(numbers)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if groups is not None:
+        cluster = np.unique(np.asarray(groups), return_inverse=True)[1]
+    elif times is not None:
+        cluster = np.unique(times, return_inverse=True)[1] // block_length(times)
+    else:
+        cluster = np.arange(len(numbers))
+    strays = np.bincount(cluster, shares * (numbers - np.average(numbers, weights=shares)))
+    if len(strays) < 2:
+        return math.inf
+    return float(np.sqrt(len(strays) / (len(strays) - 1) * (strays**2).sum()) / shares.sum())
+
+
 # Within --------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """What a reader has to know before relying on a report, in sentences; none where there is nothing."""
 
-from stakes.evaluation.few_cases import FEW_CASES, UNSEEN, at_stake, case_counts, counted
+from stakes.evaluation.few_cases import FEW_CASES, UNSEEN, cases_and_stakes, counted
 from stakes.report.amounts import AmountFormat
 from stakes.report.words import verdict
 from stakes.tables.run import FinishedRun, Run
@@ -31,8 +31,7 @@ def few_rows(run: FinishedRun) -> list[str]:
 
 
 def _few_cases(run: Run) -> list[str]:
-    labels = run.labels.numpy()
-    counts, stakes = case_counts(run.utility, labels), at_stake(run.utility, labels)
+    counts, stakes = cases_and_stakes(run.utility, run.labels.numpy(), run.groups)
     everything = float(counts @ stakes) or 1.0
     rare = [
         counted(name, count)

@@ -28,7 +28,8 @@ def subgroups(run: Run) -> dict[str, Any] | None:
     labels, difference = run.labels.numpy(), ours.mean(0) - theirs.mean(0)
 
     def too_few(members: NDArray[np.bool_]) -> bool:
-        return bool(few_decisive_cases(run.utility.rows(members), labels[members], difference[members]))
+        groups = None if run.groups is None else run.groups[members]
+        return bool(few_decisive_cases(run.utility.rows(members), labels[members], difference[members], groups))
 
     return by_group(run, run.by, ours, theirs, too_few)
 

@@ -80,7 +80,8 @@ def contrast(run: Run, ours: tuple[str, Rule], theirs: tuple[str, Rule]) -> Cont
     finding: Finding = verdict(gain)
     few: tuple[FewCases, ...] = ()
     if finding != "same":
-        few = few_decisive_cases(run.utility, run.labels.numpy(), _by_row(run, *ours) - _by_row(run, *theirs))
+        by_row = _by_row(run, *ours) - _by_row(run, *theirs)
+        few = few_decisive_cases(run.utility, run.labels.numpy(), by_row, run.groups)
     return Contrast(gain, "too_few" if few and finding in ("more", "less") else finding, few)
 
 

@@ -85,9 +85,10 @@ class DriftCount:
         columns = []
         for profile, counts, odd in zip(self._profile.columns, self._counts, self._odd, strict=True):
             doubt = DOUBT / len(self._counts)
-            # Without drift, the index times n N / (n + N) has about a chi-squared distribution.
+            # Without drift, the index times n N / (n + N) has about a chi-squared distribution; where rows that belong
+            # together are alike, n and N are at the worst the numbers of groups.
             quantile = float(chdtri(len(counts) - 1, doubt))
-            chance = quantile * (1 / self._rows + 1 / self._profile.rows)
+            chance = quantile * (1 / self._rows + 1 / self._profile.rows) * self._profile.rows_together
             columns.append(ColumnDrift(profile.name, stability_index(profile.counts, counts), chance, odd))
         return Drift(self._rows, self._unusual, tuple(columns))
 

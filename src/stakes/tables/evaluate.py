@@ -86,12 +86,12 @@ class Evaluation:
 
     @property
     def reasons(self) -> list[Reason]:
-        """What speaks for retraining, beyond chance."""
-        claim, drift = self.against_claim, self.drift
+        """What speaks for retraining, beyond chance; a handful of rows says nothing about costs."""
+        claim, drift, enough = self.against_claim, self.drift, self.rows >= FEW_ROWS
         checks: dict[Reason, bool] = {
-            "last test": self.against_last is not None and self.against_last.high < 0,
-            "claim": claim is not None and claim.high < 0,
-            "constant": self.against_constant.high < 0 and not self.few,
+            "last test": enough and self.against_last is not None and self.against_last.high < 0,
+            "claim": enough and claim is not None and claim.high < 0,
+            "constant": enough and self.against_constant.high < 0 and not self.few,
             "outcomes": any(each.off for each in self.outcomes),
             **drift_reasons(drift),
         }
@@ -306,13 +306,13 @@ def _evaluation(
         else "best for each row's costs",
         constant_worth=metrics.bootstrap(constant, seed=seed, **dependence),
         against_constant=metrics.paired_difference(worth, constant, seed=seed, **dependence),
-        few=few_decisive_cases(utility, labels.numpy(), worth - constant),
+        few=few_decisive_cases(utility, labels.numpy(), worth - constant, dependence["groups"]),
         last_worth=last_worth,
         last_rows=len(run.labels),
         against_last=None if last_worth is None else metrics.independent_difference(own, last_worth),
         claimed=None if claimed is None else float(claimed.mean()),
         against_claim=None if claimed is None else metrics.paired_difference(worth, claimed, seed=seed, **dependence),
-        outcomes=() if taken.probs is None else outcome_counts(utility.outcomes, taken.probs, labels),
+        outcomes=() if taken.probs is None else outcome_counts(utility.outcomes, taken.probs, labels, **dependence),
         reliability=reliability,
         last_reliability=metrics.reliability(
             torch.cat([item.predictions.probs for item in last]), run.labels.repeat(len(last))
@@ -331,14 +331,24 @@ def drift_of(decider: Decider, frame: pd.DataFrame) -> Drift | None:
     return count.result()
 
 
-def outcome_counts(names: tuple[str, ...], probs: Tensor, labels: Tensor) -> tuple[OutcomeCount, ...]:
-    """How often each outcome happened, against the sum of its probabilities, with a normal interval."""
-    width = NormalDist().inv_cdf(1 - DOUBT / (2 * len(names)))
-    expected = probs.sum(0)
-    error = width * (probs * (1 - probs)).sum(0).sqrt() + 0.5  # half a count, for counts are whole
-    observed = np.bincount(labels.numpy(), minlength=len(names))
-    ends = zip(expected.tolist(), (expected - error).tolist(), (expected + error).tolist(), strict=True)
-    return tuple(
-        OutcomeCount(name, int(count), mean, max(0.0, low), high)
-        for name, count, (mean, low, high) in zip(names, observed, ends, strict=True)
-    )
+def outcome_counts(
+    names: tuple[str, ...],
+    probs: Tensor,
+    labels: Tensor,
+    groups: NDArray[np.int64] | None = None,
+    times: NDArray[np.float64] | None = None,
+) -> tuple[OutcomeCount, ...]:
+    """How often each outcome happened, against the sum of its probabilities, with a normal interval; a wider one where
+    rows that belong together strayed together.
+    """
+    width, rows = NormalDist().inv_cdf(1 - DOUBT / (2 * len(names))), len(labels)
+    counts = []
+    for number, (name, of_name) in enumerate(zip(names, probs.double().T.numpy(), strict=True)):
+        happened, expected = labels.numpy() == number, float(of_name.sum())
+        error = float(np.sqrt((of_name * (1 - of_name)).sum()))
+        if groups is not None or times is not None:
+            error = max(error, rows * metrics.standard_error(happened - of_name, groups=groups, times=times))
+        reach = width * error + 0.5  # half a count, for counts are whole
+        low, high = max(0.0, expected - reach), min(float(rows), expected + reach)
+        counts.append(OutcomeCount(name, int(happened.sum()), expected, low, high))
+    return tuple(counts)

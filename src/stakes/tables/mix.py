@@ -58,7 +58,7 @@ class HeldOut(ABC):
     labels: Tensor  # (n,)
     utility: Utility  # one for all rows, or one for each
     weights: Tensor | None = None  # (n,) of the rows
-    groups: NDArray[np.int64] | None = None  # (n,) what the rows belong to
+    dependence: Mapping[str, Any] = field(default_factory=dict)  # of the rows, as `metrics.bootstrap` takes it
 
     @classmethod
     def of(cls, problem: Problem, predictions: Mapping[str, Tensor]) -> Self:
@@ -68,7 +68,7 @@ class HeldOut(ABC):
             problem.examples.labels[rows],
             problem.utility.rows(rows),
             None if weights is None else weights[rows],
-            problem.selection_groups,
+            problem.selection_dependence,
         )
 
     @abstractmethod
@@ -106,7 +106,7 @@ class HeldOut(ABC):
         for name in stronger if len(self.labels) > 1 else ():
             other = self.worth(self.predictions[name])
             gain = other - worth
-            if self.mean(gain) > gain.std(ddof=1) / np.sqrt(len(gain)):
+            if self.mean(gain) > metrics.standard_error(gain, weights=self.weights, **self.dependence):
                 best, worth = name, other
         return self.mix({best: 1.0}, details={"strength": float(best.partition("-")[2] or 0)})
 
@@ -151,7 +151,7 @@ class Solution:
         if not rivals:
             return Choice(chosen, "it is the only one")
         rival = max(rivals, key=lambda name: rivals[name])
-        lead = metrics.paired_difference([worth[chosen]], [worth[rival]], seed=seed, groups=held_out.groups)
+        lead = metrics.paired_difference([worth[chosen]], [worth[rival]], seed=seed, **held_out.dependence)
         return Choice(chosen, why, rival, lead)
 
     def _predictions(self, model: str) -> Tensor:

@@ -108,7 +108,9 @@ def _prepare(task: TableTask) -> PreparedTable:
         repeated=len(copies) - len(np.unique(copies)),
         test_texts=_texts(task, test.columns.iloc[test_rows]),
         test_groups=_groups(task, test.columns.iloc[test_rows]),
-        profile=TableProfile.fit(divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed),
+        profile=TableProfile.fit(
+            divisions[-1].encoder, table.features.iloc[cuts[-1].kept], task.seed, divisions[-1].problem.groups
+        ),
         data=DataSummary.of(task.data.name, table.columns, table.formats, roles(task), task.categorical),
         test_times=_test_times(task, test.columns.iloc[test_rows], table.time_format),
         lags=test.lags,

@@ -59,6 +59,7 @@ class Problem:
     judged: tuple[int, ...] = ()  # the folds whose held-out rows all choices are made by; none: all of them
     kept: tuple[int, ...] = ()  # the folds whose parts a model is made of; none: all of them
     groups: NDArray[np.int64] | None = None  # (N,) what the examples belong to, where they belong together
+    times: NDArray[np.float64] | None = None  # (N,) where they are in time
 
     @property
     def table(self) -> TableUtility:
@@ -89,9 +90,11 @@ class Problem:
         return torch.from_numpy(np.concatenate([self.folds[fold].held for fold in self.selection_folds]))
 
     @property
-    def selection_groups(self) -> NDArray[np.int64] | None:
-        """(n,) what these rows belong to."""
-        return None if self.groups is None else self.groups[self.selection_rows.numpy()]
+    def selection_dependence(self) -> dict[str, Any]:
+        """How these rows depend on each other, as `metrics.bootstrap` takes it."""
+        rows = self.selection_rows.numpy()
+        known = {"groups": self.groups, "times": self.times}
+        return {key: None if values is None else values[rows] for key, values in known.items()}
 
     def in_time(self, times: NDArray[np.float64], count: int, seed: int) -> Self:
         """For rows of these times: choices by folds that go forward, models of folds of all rows, blocks held out.
@@ -104,6 +107,7 @@ class Problem:
         whole = folds(np.zeros(len(times), dtype=np.int64), time_index // length, count, seed)
         return replace(
             self,
+            times=times,
             folds=(*forward, *whole),
             judged=tuple(range(len(forward))),
             kept=tuple(range(len(forward), len(forward) + len(whole))),

@@ -65,10 +65,13 @@ class TableProfile:
     quantiles: tuple[float, ...]  # at QUANTILES
     precision: FloatArray | None  # (K, K); None: columns count as independent
     background: Mapping[str, Sequence[float | str | None]] = field(default_factory=dict)  # raw values of a few rows
+    rows_together: float = 1.0  # rows of a group, on average, where rows belong together
 
     @classmethod
-    def fit(cls, encoder: TableEncoder, frame: pd.DataFrame, seed: int = 0) -> "TableProfile":
-        """Describe training rows: the columns that ``encoder`` takes."""
+    def fit(
+        cls, encoder: TableEncoder, frame: pd.DataFrame, seed: int = 0, groups: npt.NDArray[np.int64] | None = None
+    ) -> "TableProfile":
+        """Describe training rows: the columns that ``encoder`` takes; ``groups``, (N,), are what rows belong to."""
         columns = tuple(fit_column(column, frame[column.name]) for column in encoder.columns)
         parts = encoder.formats.sources  # months and weekdays: later rows have others, as is to be expected
         columns = tuple(
@@ -83,7 +86,8 @@ class TableProfile:
         chosen = numpy_generator(seed, "background").permutation(len(frame))[:BACKGROUND_ROWS]
         sample = frame.iloc[np.sort(chosen)]
         background = {column.name: _plain(column, sample[column.name]) for column in encoder.columns}
-        return cls(columns, len(frame), quantiles, _precision(z), background)
+        rows_together = 1.0 if groups is None else len(groups) / len(np.unique(groups))
+        return cls(columns, len(frame), quantiles, _precision(z), background, rows_together)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,6 +127,7 @@ class TableProfile:
         names = {kind: name for name, kind in _KINDS.items()}
         return {
             "rows": self.rows,
+            "rows_together": self.rows_together,
             "columns": [{"kind": names[type(column)], **asdict(column)} for column in self.columns],
             "quantiles": list(self.quantiles),
             "precision": None if self.precision is None else self.precision.tolist(),
@@ -137,7 +142,8 @@ class TableProfile:
             columns = tuple(_KINDS[entry.pop("kind")](**entry) for entry in entries)
             quantiles = tuple(float(value) for value in content["quantiles"])
             precision = None if content["precision"] is None else np.array(content["precision"], dtype=np.float64)
-            profile = cls(columns, int(content["rows"]), quantiles, precision, dict(content["background"]))
+            together = float(content.get("rows_together", 1))  # models that were saved before it was kept lack it
+            profile = cls(columns, int(content["rows"]), quantiles, precision, dict(content["background"]), together)
             profile._check()
         except (KeyError, TypeError, ValueError) as error:
             raise error if isinstance(error, StakesError) else damaged(repr(error)) from None
@@ -147,6 +153,8 @@ class TableProfile:
         count = len(self.columns)
         if not count or self.rows < 1 or len(self.quantiles) != len(QUANTILES) or not np.isfinite(self.quantiles).all():
             raise damaged("other columns, rows or quantiles")
+        if not 1 <= self.rows_together <= self.rows:
+            raise damaged(f"{self.rows_together} rows together")
         if self.precision is not None:
             matrix = self.precision
             if matrix.shape != (count, count) or not np.isfinite(matrix).all() or np.linalg.eigvalsh(matrix)[0] < 0:

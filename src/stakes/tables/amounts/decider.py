@@ -108,9 +108,12 @@ class AmountDecider(Decider):
         return top_columns(self._explainer.names, values, torch.from_numpy(np.abs(values)), self.why)
 
     def _as_frame(self, index: "pd.Index[Any]", numbers: Any, unusual: Any, why: Any) -> pd.DataFrame:
-        actions = self.utility.decisions
-        rounded, first = numbers.copy(), int(bool(actions))
-        rounded[:, first:] = significant(numbers[:, first:])
+        actions, rounded = self.utility.decisions, numbers.copy()
+        for columns in ([0, 2, 3][bool(actions) :], [1, *range(4, numbers.shape[1])]):  # amounts, and what they cost
+            rounded[:, columns] = significant(numbers[:, columns])
+        step = getattr(self.utility, "step", None)
+        if step is not None:
+            rounded[:, :1] = significant(numbers[:, :1], np.full(len(numbers), step))
         decision = np.array(actions, dtype=object)[numbers[:, 0].astype(int)] if actions else rounded[:, 0]
         values = [decision, *rounded[:, 1:].T, *map(as_texts, (unusual, *why.T))]
         return pd.DataFrame(dict(zip(self.columns, values, strict=True)), index=index)
