@@ -43,7 +43,7 @@ def test_numbers_have_a_cost_an_error_and_an_interval() -> None:
     assert (decisions.margin == 0).all()
     assert decisions.margin_error is None
     assert torch.equal(decisions.runner_up, decisions.choice)
-    assert float(decisions.chosen_names[0]) == pytest.approx(decisions.choice[0].item(), rel=1e-5)
+    assert float(decisions.chosen_names[0]) == pytest.approx(decisions.choice[0].item(), rel=1e-14)
 
 
 def test_steps_have_a_margin_and_its_error() -> None:

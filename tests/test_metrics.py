@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from stakes import StakesError, Utility, decide
 from stakes.evaluation import metrics
 from stakes.evaluation.few_cases import few_decisive_cases
-from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference
+from stakes.evaluation.metrics import bootstrap, confusion_counts, paired_difference, standard_error
 from stakes.utility import TableUtility
 
 NAMES = ["a", "b", "c"]
@@ -235,6 +235,38 @@ def test_few_differing_cases_are_not_taken_for_more_than_chance(cases: int, miss
         told += (found.low > 0 or found.high < 0) and not few_decisive_cases(utility, labels, difference)
     assert told <= 0.06 * 200
     assert misses > 2 or plain > 0.1 * 200, "the bootstrap alone would be wrong far more often than in 5 %"
+
+
+def test_rows_of_one_patient_are_one_case() -> None:
+    """Each patient 25 times over is no more than once, in whether a difference rests on few cases."""
+    utility = Utility.from_costs({"treat": {"ill": 0, "well": 10}, "wait": {"ill": 300, "well": 0}})
+    labels = np.repeat([0, 1], [40, 1960])
+    difference = np.where(labels == 1, 10.0, 0.0)  # waiting, against treating everybody
+    difference[:2] = -300.0
+    groups = np.arange(2000)
+    alone = few_decisive_cases(utility, labels, difference)
+    together = few_decisive_cases(utility, *(np.repeat(each, 25) for each in (labels, difference, groups)))
+    assert alone == together == few_decisive_cases(utility, labels, difference, groups)
+    fewer = np.where(groups < 1600, difference, 0.0)  # so that three more of the ill would turn it
+    fewer[2:40] = 0.0
+    fewer[labels == 1] /= 15
+    (case,) = few_decisive_cases(utility, labels, fewer)
+    assert (case.outcome, case.cases, case.differing) == ("ill", 40, 2)
+    assert few_decisive_cases(utility, *(np.repeat(each, 25) for each in (labels, fewer, groups))) == (case,)
+    assert few_decisive_cases(utility, np.repeat(labels, 25), np.repeat(fewer, 25)) == ()
+
+
+def test_the_standard_error_of_a_mean() -> None:
+    once = np.random.default_rng(0).normal(size=60)
+    alone = standard_error(once)
+    assert alone == pytest.approx(stats.sem(once))
+    assert standard_error(np.repeat(once, 8), groups=np.repeat(np.arange(60), 8)) == pytest.approx(alone)
+    counts = np.arange(60) % 3
+    repeated = standard_error(np.repeat(once, counts), groups=np.repeat(np.arange(60), counts))
+    assert standard_error(once, weights=counts) == pytest.approx(repeated, rel=0.02)  # 60 numbers, or the 40 that count
+    trend = np.repeat(np.random.default_rng(1).normal(size=30), 10)  # ten neighbours alike
+    assert standard_error(trend, times=np.arange(300.0)) > 2.5 * standard_error(trend)
+    assert standard_error([1.0, 2.0], groups=[0, 0]) == np.inf
 
 
 def test_ten_outcomes_of_eighteen_cases_each_do_not_hide_a_plain_difference() -> None:

@@ -89,6 +89,14 @@ def test_exponentials() -> None:
             both(kind)[0].log_mean_exp(c)
 
 
+@pytest.mark.parametrize("df", [3, 5, 30, 300, 3_000, 30_000])
+def test_the_atoms_of_student_are_fine_enough_for_any_degrees_of_freedom(df: int) -> None:
+    mixture = StudentMixture(torch.zeros(1, 1), torch.ones(1, 1), df)
+    assert (mixture.weights * mixture.values.square()).sum().item() == pytest.approx(df / (df - 2), rel=1e-5)
+    distance = (mixture.weights * mixture.values.abs()).sum().item()
+    assert distance == pytest.approx(2 * stats.t(df).expect(lambda z: z, lb=0, ub=np.inf), rel=0.01)  # it has a kink
+
+
 @pytest.mark.parametrize("df", [3, 4, 5, 8, 31])
 def test_the_distribution_function_of_student(df: int) -> None:
     z = torch.linspace(-12, 12, 201, dtype=torch.float64)

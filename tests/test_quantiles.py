@@ -173,7 +173,16 @@ def test_the_tails_are_exponential_and_every_answer_is_of_the_same_ones() -> Non
             assert given_by.quantile(share if sign > 0 else 1 - share).item() == pytest.approx(h)
             short = given_by.shortfall(at) if sign > 0 else at - given_by.mean() + given_by.shortfall(at)
             assert short.item() == pytest.approx(1 - share), "of a memoryless distribution"
-    assert given_by.quantile(0.0).item() == given_by.quantile(1e-9).item() == pytest.approx(math.log(1e-4))
+    assert given_by.quantile(0.0).item() == given_by.quantile(1e-10).item() == pytest.approx(math.log(1e-9))
+
+
+def test_costs_in_an_extreme_ratio_are_decided_by_the_same_tails() -> None:
+    """Of an exponential distribution with a mean of 10: the optimum, and its cost, is 10 log((under + over) / over)."""
+    given_by = Quantiles((10 * -torch.log(1 - LEVELS)).unsqueeze(0))
+    for under in (9_999, 99_999, 999_999):
+        decisions = decide(given_by, Newsvendor(under, 1))
+        assert decisions.choice.item() == pytest.approx(10 * math.log(under + 1), rel=1e-6)
+        assert -decisions.expected_utility.item() == pytest.approx(decisions.choice.item(), rel=0.01)
 
 
 def test_the_atoms_have_the_mean_and_the_spread_of_all_and_the_cost_of_every_decision_inside() -> None:

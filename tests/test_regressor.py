@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from stakes import DecisionRegressor, Newsvendor, Squared, StakesError, Utility
+from stakes import DecisionRegressor, Newsvendor, Squared, StakesError, StakesWarning, Utility
 from stakes.predictors import QuantileBlend, past
 from stakes.sklearn.regressor import Amounts
 
@@ -143,6 +143,13 @@ def test_groups_times_and_weights() -> None:
     assert model.predict(x).max() < 500
     with pytest.raises(StakesError, match="but got both"):
         model.fit(x, y, groups=groups, times=groups)
+
+
+def test_costs_that_ask_for_quantiles_that_models_do_not_say_are_told() -> None:
+    x, y = demand(100)
+    model = DecisionRegressor(Newsvendor(2000, 1), model="constant", random_state=0).fit(x, y)
+    with pytest.warns(StakesWarning, match=r"the costs ask for the 99\.95 % quantile"):
+        model.predict(x)
 
 
 def test_searches_and_clones() -> None:

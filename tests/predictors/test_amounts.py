@@ -120,6 +120,23 @@ def test_rows_without_weight_do_not_count(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_rows_count_by_their_weight_and_do_so_after_loading(kind: type) -> None:
+    """Half of the outcomes are about 0, half about 10; those about 0 count nine times: then 70 % are about 0."""
+    generator = np.random.default_rng(0)
+    low = generator.random(800) < 0.5
+    labels = torch.from_numpy(np.where(low, 0.0, 10.0) + generator.normal(size=800))
+    rows = torch.from_numpy(generator.normal(size=(800, 2)).astype(np.float32))
+    weighed = TensorExamples(rows, labels, torch.from_numpy(np.where(low, 9.0, 1.0)))
+    train, held_out = weighed.subset(torch.arange(600)), weighed.subset(torch.arange(600, 800))
+    plain = kind.fit(TensorExamples(train.x, train.labels), TensorExamples(held_out.x, held_out.labels), 0)
+    assert said(plain, held_out)[:, 69].mean() > 7
+    predictor = kind.fit(train, held_out, 0)
+    assert said(predictor, held_out)[:, 69].mean() < 2.5
+    again = kind.load(predictor.spec(), predictor.state_dict())
+    assert torch.equal(said(again, held_out), said(predictor, held_out))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_labels_that_are_no_numbers_are_refused(kind: type) -> None:
     x = torch.zeros(3, 2)
     for labels in (torch.tensor([0, 1, 2]), torch.tensor([0.0, 1.0, float("nan")]), torch.zeros(3, 2)):
@@ -337,6 +354,17 @@ def test_weights_of_a_forest_are_those_of_shared_leaves(fitted: dict[type, Any])
     for row in range(10):
         shared = there == here[row]  # (N, T)
         np.testing.assert_allclose(ours[row], (shared / shared.sum(0)).mean(1), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [NearestPast, ForestPast])
+def test_shares_of_the_past_that_are_no_shares_are_refused(kind: type) -> None:
+    weights = torch.arange(1, 61, dtype=torch.float64)
+    predictor = kind.fit(examples(60, weights=weights), None, 0)
+    tensors = predictor.state_dict()
+    assert sorted(tensors["shares"].tolist()) == weights.tolist()
+    for shares in (tensors["shares"][1:], -tensors["shares"], tensors["shares"].float()):
+        with pytest.raises(StakesError, match="damaged"):
+            kind.load(predictor.spec(), {**tensors, "shares": shares})
 
 
 def test_of_a_long_past_a_part_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ import torch
 from stakes import Decider, Newsvendor, SavedModel, StakesWarning
 from stakes.evaluation.promises import mean_cost_bound
 from stakes.mixtures import LEVELS
-from stakes.predictors import QuantileBlend
+from stakes.predictors import PastQuantiles, QuantileBlend
 from stakes.tables.amounts.decider import AmountDecider
 from stakes.tables.amounts.run import AmountRun
+from stakes.tables.encode import TableEncoder
 from stakes.tables.fit import fit_table
 from stakes.tables.problem import Recipe
 from stakes.tables.run_folder import RunFolder
@@ -167,6 +168,20 @@ def test_a_decider_of_amounts_is_one_of_its_kind(demand_run: Path) -> None:
     pd.testing.assert_frame_equal(again(frame), decider(frame))
     strange = decider(frame.assign(rain=500.0))
     assert strange["unusual"].str.contains("rain").all()
+
+
+def test_amounts_are_rounded_by_their_own_size_whatever_they_cost(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0]})
+    past = PastQuantiles(torch.linspace(0.05, 1, 99, dtype=torch.float64) * 0.02)
+    for name, utility in {"any": Newsvendor(3e8, 1e8), "steps": Newsvendor(3e8, 1e8, at_least=0, step=2.5e-4)}.items():
+        model = SavedModel(past, utility, TableEncoder.fit(frame))
+        model.save(tmp_path / name)
+        exact = model.decide(torch.zeros(2, 1))
+        written = Decider(tmp_path / name)(frame)
+        np.testing.assert_allclose(written["decision"], exact.choice, rtol=1e-6)
+        np.testing.assert_allclose(written[["low", "high"]].T, torch.stack(exact.interval(0.9)), rtol=1e-5)
+        np.testing.assert_allclose(written["expected_cost"], -exact.expected_utility, rtol=1e-6)
+    assert written["decision"].tolist() == [0.01525] * 2
 
 
 def test_reasons_sum_to_the_decision_less_its_mean(demand_run: Path) -> None:
@@ -593,11 +608,11 @@ def test_quantiles_that_models_do_not_say_are_told(
 ) -> None:
     costs = ("--under", 2000, "--over", 1)
     with pytest.warns(
-        StakesWarning, match=r"the costs ask for the 100\.0 % quantile: beyond these they are extrapolated"
+        StakesWarning, match=r"the costs ask for the 99\.95 % quantile: beyond these they are extrapolated"
     ):
         Decider(demand_run, costs=Newsvendor(2000, 1))(demand_table(5))
     said = stakes("evaluate", demand_run, demand, *costs, "--out", tmp_path / "e")
-    assert "stakes: warning: models say quantiles from 1 % to 99 %, but the costs ask for the 100.0 %" in said.err
+    assert "stakes: warning: models say quantiles from 1 % to 99 %, but the costs ask for the 99.95 %" in said.err
 
 
 def test_bad_other_costs(

@@ -266,6 +266,24 @@ def test_how_often_outcomes_happened_against_what_was_said() -> None:
     assert all(each.off for each in outcome_counts(("a", "b"), probs, torch.tensor([0] * 40 + [1] * 60)))
 
 
+def test_rows_of_one_patient_do_not_raise_an_alarm_together() -> None:
+    """A model that is right about 50 patients of 8 rows each, whose outcome is the patient's; 5 % are meant."""
+    generator, alarms = np.random.default_rng(0), {"apart": 0, "groups": 0, "times": 0}
+    groups = np.repeat(np.arange(50), 8)
+    for _ in range(200):
+        ill = generator.uniform(0.1, 0.6, 50)
+        labels = torch.from_numpy(np.repeat(generator.random(50) < ill, 8).astype(int))
+        probs = torch.from_numpy(np.repeat(np.stack([1 - ill, ill], 1), 8, 0))
+        ways: dict[str, Any] = {"apart": {}, "groups": {"groups": groups}, "times": {"times": np.arange(400.0)}}
+        for name, known in ways.items():
+            alarms[name] += any(each.off for each in outcome_counts(("well", "ill"), probs, labels, **known))
+    assert alarms["groups"] <= 14
+    assert alarms["times"] <= 24
+    assert alarms["apart"] > 60
+    (count,) = outcome_counts(("a",), torch.ones(3, 1), torch.zeros(3, dtype=torch.long), groups=np.zeros(3))
+    assert (count.low, count.high) == (0, 3)  # one patient says nothing
+
+
 def test_the_difference_of_two_means_over_different_rows() -> None:
     """For symmetric intervals it is that of independent normal means."""
     found = metrics.independent_difference(Interval(5.0, 2.0, 8.0), Interval(1.0, -3.0, 5.0))

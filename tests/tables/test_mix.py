@@ -80,6 +80,15 @@ def test_a_gain_has_to_be_above_its_standard_error(worse: int, expected: float) 
     assert strength(standard, standard, strong, labels) == expected
 
 
+def test_a_gain_of_rows_that_belong_together_is_less_certain() -> None:
+    """One patient of eight rows, where calibration was right: as rows alone it would be beyond its standard error."""
+    labels = torch.tensor([1] * 8 + [0] * 40)
+    plain, calibrated = said([0.1] * 48), said([0.9] * 18 + [0.1] * 30)
+    assert strength(plain, plain, calibrated, labels) == 1
+    together = {"groups": np.array([0] * 8 + [*range(1, 41)])}
+    assert strength(plain, plain, calibrated, labels, dependence=together) == 0
+
+
 def test_without_rows_held_out_there_is_no_calibration() -> None:
     empty = torch.empty(0, 2)
     assert strength(empty, empty, empty, torch.empty(0, dtype=torch.long)) == 0
@@ -251,8 +260,8 @@ def test_the_lead_of_the_choice_counts_groups_not_their_rows() -> None:
     many = {name: each.repeat_interleave(50, 0) for name, each in held.items()}
     mixes = {name: ClassMix({name: 1.0}) for name in held}
     of_rows = choose(mixes, held_out(many, labels.repeat_interleave(50))).lead
-    groups = np.arange(4).repeat(50)
-    of_groups = choose(mixes, held_out(many, labels.repeat_interleave(50), groups=groups)).lead
+    groups = {"groups": np.arange(4).repeat(50)}
+    of_groups = choose(mixes, held_out(many, labels.repeat_interleave(50), dependence=groups)).lead
     of_four = choose(mixes, held_out(held, labels)).lead
     assert of_rows is not None
     assert of_groups is not None
@@ -260,3 +269,7 @@ def test_the_lead_of_the_choice_counts_groups_not_their_rows() -> None:
     assert of_groups.mean == of_rows.mean
     assert of_groups.high - of_groups.low == pytest.approx(of_four.high - of_four.low, rel=0.2)
     assert of_groups.high - of_groups.low > 3 * (of_rows.high - of_rows.low)
+    times = {"times": np.arange(200.0)}
+    in_time = choose(mixes, held_out(many, labels.repeat_interleave(50), dependence=times)).lead
+    assert in_time is not None
+    assert in_time.high - in_time.low > 2 * (of_rows.high - of_rows.low)

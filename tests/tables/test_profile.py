@@ -193,6 +193,19 @@ def test_drift_is_seldom_told_by_chance(profile: TableProfile) -> None:
     assert sum(told) <= 1
 
 
+def test_rows_of_one_patient_are_no_drift() -> None:
+    generator, told = np.random.default_rng(0), {True: 0, False: 0}
+    for _ in range(30):
+        before, after = (pd.DataFrame(generator.normal(size=(rows, 3)), columns=[*"abc"]) for rows in (125, 25))
+        before, after = (each.loc[each.index.repeat(8)].reset_index(drop=True) for each in (before, after))
+        for known in told:
+            groups = np.repeat(np.arange(125), 8) if known else None
+            profile = TableProfile.fit(TableEncoder.fit(before), before, groups=groups)
+            told[known] += bool(drift_of(TableProfile.from_dict(profile.to_dict()), after).drifted)
+    assert told[True] <= 1
+    assert told[False] > 25
+
+
 def test_blocks_add_up(profile: TableProfile) -> None:
     frame = people(100, seed=4)
     count = DriftCount(profile)

@@ -76,7 +76,7 @@ class AmountDecisions(Decisions):
     @property
     def chosen_names(self) -> NDArray[np.str_]:
         """(B, ...) each number as text."""
-        return np.vectorize("{:g}".format, otypes=[np.str_])(self.choice.cpu().numpy())  # type: ignore[no-any-return]
+        return np.vectorize("{:.15g}".format, otypes=[np.str_])(self.choice.cpu().numpy())  # type: ignore[no-any-return]
 
     @property
     def expected_utility(self) -> Tensor:

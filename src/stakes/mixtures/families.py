@@ -186,7 +186,9 @@ def _normal_nodes() -> tuple[Tensor, Tensor]:
 
 @cache
 def _student_nodes(df: int) -> tuple[Tensor, Tensor]:
-    # With z = sqrt(df) sinh(u) the density in u falls like exp(-df |u|), and z^2 times it like exp(-(df - 2) |u|).
+    # With z = sqrt(df) sinh(u) the density in u falls like exp(-df |u|), and z^2 times it like exp(-(df - 2) |u|). With
+    # many degrees of freedom it is cosh(u)^-df that is narrow: nodes go as far as it is above exp(-40).
     with torch.inference_mode(False):
-        u = torch.linspace(-1, 1, 2 * NODES - 1, dtype=torch.float64) * (2 + 12 / (df - 2))
+        reach = min(2 + 12 / (df - 2), math.acosh(math.exp(40 / df)))
+        u = torch.linspace(-1, 1, 2 * NODES - 1, dtype=torch.float64) * reach
         return math.sqrt(df) * u.sinh(), (-df * u.cosh().log()).log_softmax(0)

@@ -16,7 +16,7 @@ from stakes.outcomes import Outcomes
 LEVELS = torch.arange(1, 100, dtype=torch.float64) / 100
 _WEIGHTS = torch.tensor([0.015, *[0.01] * 97, 0.015], dtype=torch.float64)
 BEYOND = 0.01  # of the outcomes are below the lowest quantile, and as many above the highest
-FARTHEST = 1e-4  # the share that any smaller one is taken as, so that a quantile is a finite number
+FARTHEST = 1e-9  # the share that any smaller one is taken as, so that a quantile is a finite number
 _FIVE_TIMES = 4  # quantiles further inside, five times as many outcomes lie beyond
 _ROOT = math.sqrt(2)
 _TAIL_NODES = torch.tensor([2 - _ROOT, 2 + _ROOT], dtype=torch.float64)  # of Gauss-Laguerre: moments up to the third

@@ -14,6 +14,7 @@ from stakes.errors import StakesError
 from stakes.mixtures import Quantiles
 from stakes.sklearn.base import DecisionEstimator
 from stakes.tables.amounts.kind import Amounts
+from stakes.tables.amounts.other_costs import warn_beyond_levels
 from stakes.tables.problem import PATIENCE, LikelihoodName, Recipe
 from stakes.training.config import Training
 from stakes.utility import Squared
@@ -124,8 +125,10 @@ class DecisionRegressor(RegressorMixin, DecisionEstimator):
         if costs is None and self._costs_by_row:
             raise StakesError("it was fitted with costs of each row: pass costs= of these rows, too")
         predictive = self._predictive(X)
+        utility = self._utility_of(costs, len(predictive.x))
+        warn_beyond_levels(utility, len(predictive.x))
         with one_thread():
-            return decide(predictive, self._utility_of(costs, len(predictive.x)))
+            return decide(predictive, utility)
 
     def predict(self, X: Any, costs: NumberUtility | None = None) -> NDArray[Any]:
         """The best decision for each row: a number, or the name of an action."""

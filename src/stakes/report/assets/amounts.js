@@ -10,7 +10,7 @@ const Amounts = (() => {
   const LEVELS = 99;
   const WEIGHTS = Float64Array.from({ length: LEVELS }, (_, l) => (l === 0 || l === LEVELS - 1 ? 0.015 : 0.01));
   const BEYOND = 0.01; // of the outcomes are in each tail
-  const FARTHEST = 1e-4; // the share that any smaller one is taken as
+  const FARTHEST = 1e-9; // the share that any smaller one is taken as
   const WEIGHT_FROM = new Float64Array(LEVELS + 1); // of the atoms from each level on
   for (let l = LEVELS - 1; l >= 0; l--) WEIGHT_FROM[l] = WEIGHT_FROM[l + 1] + WEIGHTS[l];
 

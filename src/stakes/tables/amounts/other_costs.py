@@ -91,7 +91,7 @@ def beyond_levels(utility: Utility, rows: int) -> str | None:
     beyond = (shares < float(LEVELS[0]) - _NEAR) | (shares > float(LEVELS[-1]) + _NEAR)
     if not beyond.any():
         return None
-    asked = f"the costs ask for the {100 * float(shares[0]):.1f} % quantile"
+    asked = f"the costs ask for the {100 * float(shares[0]):.6g} % quantile"
     if utility.per_example:
         asked = f"the costs of {int(beyond.sum()):,} rows ask for others"
     return (
