@@ -183,7 +183,7 @@ def test_decisions_are_joined_by_id_and_not_taken_again(
     assert evaluation.utility.cost_of(evaluation.worth.mean) == pytest.approx(costs.mean())
     claimed = np.where(both["decision"] == "treat", both["cost_treat"], both["cost_wait"])
     assert evaluation.claimed is not None
-    assert evaluation.utility.cost_of(evaluation.claimed) == pytest.approx(claimed.mean(), abs=1e-3)
+    assert evaluation.utility.cost_of(evaluation.claimed.mean) == pytest.approx(claimed.mean(), abs=1e-3)
     assert evaluation.drift is None  # the features are not there
     assert evaluation.due == "yes"
     said = stakes("evaluate", run, labelled, "--decisions", taken, "--id", "id", "--out", tmp_path / "out")

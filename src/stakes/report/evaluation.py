@@ -144,11 +144,16 @@ def _claims(evaluation: Evaluation) -> str:
         return "What the model claimed is not known: the decisions came without probabilities."
     did, _ = _VERB[evaluation.utility.given]
     amounts = AmountFormat.of(evaluation.utility)
-    claimed = amounts.plain(amounts.value(evaluation.claimed))
+    claimed, worth = evaluation.claimed, evaluation.worth.mean
+    difference = "the same"
+    if worth != claimed.mean:
+        chance = "not beyond chance" if claimed.low <= worth <= claimed.high else "beyond chance"
+        difference = f"{amounts.difference(amounts.gain(evaluation.against_claim))}, {chance}"
     ece, before = evaluation.reliability.ece, evaluation.last_reliability.ece
     return (
-        f"The model claimed {claimed}: the decisions {did} {_difference(evaluation.against_claim, evaluation)}. Its "
-        f"calibration error is {ece:.3f}, and was {before:.3f} in the last test."
+        f"The model claimed {amounts.interval(amounts.level(claimed))}, in brackets what chance makes of it in 95 % of "
+        f"cases if it is right: the decisions {did} {difference}. Its calibration error is {ece:.3f}, and was "
+        f"{before:.3f} in the last test."
     )
 
 
@@ -161,7 +166,7 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
     if evaluation.last_worth is not None:
         amounts["the last test"] = _amount(evaluation.last_worth, evaluation)
     if evaluation.claimed is not None:
-        amounts["as the model claimed"] = shown.plain(shown.value(evaluation.claimed))
+        amounts["as the model claimed"] = shown.interval(shown.level(evaluation.claimed))
     curves = {f"the last test ({evaluation.last_reliability.ece:.3f})": evaluation.last_reliability}
     if evaluation.reliability is not None:
         curves = {f"now ({evaluation.reliability.ece:.3f})": evaluation.reliability} | curves

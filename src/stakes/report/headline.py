@@ -1,15 +1,14 @@
 """The answer in sentences: what deciding with the chosen model comes to, against what could be done without one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stakes.decisions import Rule
-from stakes.evaluation.comparison import Scored, advantage, select
+from stakes.evaluation.claims import claimed_range
+from stakes.evaluation.comparison import advantage, select
 from stakes.evaluation.few_cases import FewCases, few_cases_clause, few_decisive_cases
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import AmountFormat
@@ -17,7 +16,6 @@ from stakes.report.words import Verdict, verdict
 from stakes.tables.run import Run
 
 WITHOUT_MODEL = "deciding the same for everybody"
-_TWO_SIDED = NormalDist().inv_cdf(0.975)
 
 Finding = Verdict | Literal["too_few"]  # too_few: the interval excludes 0, but rests on too few cases of an outcome
 
@@ -109,11 +107,11 @@ def claimed_sentence(run: Run) -> str:
     """What the chosen model expected of its decisions, and what they came to."""
     amounts, row = AmountFormat.of(run.utility), run.comparison.row(run.comparison.chosen, "optimal")
     scored = select(run.scored, row.model, "optimal")
-    claimed = amounts.value(float(np.mean([item.scores["claimed_utility"] for item in scored])))
-    level = amounts.level(row.utility)
-    strays = amounts.size(_chance_of_claims(run, scored))
-    chance = level.low <= claimed <= level.high or abs(level.mean - claimed) <= strays
-    return expected_against_actual(amounts, claimed, level, chance=chance)
+    claims = [
+        claimed_range(run.utility, item.choice, item.predictions.probs, run.labels, **run.dependence) for item in scored
+    ]
+    claimed, level = amounts.level(Interval(*np.mean(claims, 0).tolist())), amounts.level(row.utility)
+    return expected_against_actual(amounts, claimed.mean, level, chance=claimed.low <= level.mean <= claimed.high)
 
 
 def expected_against_actual(amounts: AmountFormat, claimed: float, level: Interval, *, chance: bool) -> str:
@@ -137,22 +135,6 @@ def than(gain: Interval, other: str, amounts: AmountFormat) -> str:
 
 
 # Private -------------------------------------------------------------------------------------------
-
-
-def _chance_of_claims(run: Run, scored: Sequence[Scored]) -> float:
-    """How far the mean utility strays from what was expected, in 95 % of the cases, if the probabilities are right.
-
-    A bootstrap does not see rare mistakes that did not happen: where no decision costs anything, its interval is 0 to
-    0.
-    """
-    spreads = []
-    for item in scored:
-        values = np.broadcast_to(run.utility.values, (len(run.labels), *run.utility.values.shape[-2:]))
-        worth = values[np.arange(len(values)), item.choice.numpy()]  # (N, C)
-        probs = item.predictions.probs.double().numpy()
-        mean = (probs * worth).sum(1, keepdims=True)
-        spreads.append(float((probs * (worth - mean) ** 2).sum()))
-    return _TWO_SIDED * float(np.sqrt(np.mean(spreads))) / len(run.labels)
 
 
 def _rival(run: Run) -> str:

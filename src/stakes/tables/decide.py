@@ -16,7 +16,7 @@ from stakes.errors import StakesError, listing
 from stakes.tables.decider import Decider
 from stakes.tables.drift import Drift, DriftCount
 from stakes.tables.profile import View
-from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, iter_table, read_table
+from stakes.tables.read import BLOCK_ROWS, PARQUET_SUFFIXES, as_written, iter_table, read_table
 
 SUFFIXES = {".csv", *PARQUET_SUFFIXES}
 WHY_ROWS = 32  # in a block, where each row is explained, which takes about half a second
@@ -72,7 +72,8 @@ def decide_table(
         for block in _one_dtype(data, _blocks(decider, data, rows, keep), keep):
             decisions, view = decider.decide(block)
             count.add(decisions, view)
-            yield pd.concat([block[list(keep)], decisions], axis=1)
+            kept = [as_written(name) if as_written(name) in block else name for name in keep]
+            yield pd.concat([block[kept].set_axis(list(keep), axis=1), decisions], axis=1)
             on_rows(len(block))
 
     write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet

@@ -17,6 +17,7 @@ from torch import Tensor
 from stakes.decisions import decide
 from stakes.errors import StakesError, StakesWarning
 from stakes.evaluation import metrics
+from stakes.evaluation.claims import claimed_range
 from stakes.evaluation.comparison import select
 from stakes.evaluation.few_cases import FewCases, few_decisive_cases
 from stakes.evaluation.metrics import Interval, Reliability
@@ -72,7 +73,9 @@ class Evaluation:
     last_worth: Interval | None  # in the last test; None where other costs depend on columns that a run does not keep
     last_rows: int
     against_last: Interval | None
-    claimed: float | None  # utility that was expected of a decision; None if decisions came without probabilities
+    claimed: (
+        Interval | None
+    )  # expected of a decision: see `claimed_range`; None if decisions came without probabilities
     against_claim: Interval | None  # paired
     outcomes: tuple[OutcomeCount, ...]  # none without probabilities
     reliability: Reliability | None
@@ -87,10 +90,10 @@ class Evaluation:
     @property
     def reasons(self) -> list[Reason]:
         """What speaks for retraining, beyond chance; a handful of rows says nothing about costs."""
-        claim, drift, enough = self.against_claim, self.drift, self.rows >= FEW_ROWS
+        drift, enough = self.drift, self.rows >= FEW_ROWS
         checks: dict[Reason, bool] = {
             "last test": enough and self.against_last is not None and self.against_last.high < 0,
-            "claim": enough and claim is not None and claim.high < 0,
+            "claim": enough and self.claimed is not None and self.worth.mean < self.claimed.low,
             "constant": enough and self.against_constant.high < 0 and not self.few,
             "outcomes": any(each.off for each in self.outcomes),
             **drift_reasons(drift),
@@ -109,7 +112,8 @@ class Evaluation:
         given, claims = self.utility.given, None
         if self.claimed is not None and self.against_claim is not None and self.reliability is not None:
             claims = {
-                given: float(self.utility.stated(self.claimed)),
+                given: float(self.utility.stated(self.claimed.mean)),
+                "by_chance": stated_interval(self.claimed, self.utility)[1:],
                 "worth_more": list(self.against_claim),
                 "calibration_error": self.reliability.ece,
             }
@@ -166,7 +170,7 @@ def evaluate_run(
     run, decider = Run.load(path), Decider(path, costs=costs)
     target = run.settings["target"] if target is None else target
     frame, left_out = read_outcomes(labelled, target, decisions, id_columns)
-    warn_of_training_rows(run, labelled)
+    known_to_model = warn_of_training_rows(run, labelled)
     if decisions is not None:
         frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_columns, decider.utility)
         left_out |= unmatched
@@ -192,19 +196,22 @@ def evaluate_run(
     known, dependence = torch.from_numpy(labels), row_dependence(run, frame)
     realised = utility.cost_of(utility.realised(taken.choice, known))
     times = dependence["times"]
-    promised = promise(realised, utility, worst=worst, times=times, withheld=run.reason_against_promise(times))
+    withheld = known_to_model or run.reason_against_promise(times)
+    promised = promise(realised, utility, worst=worst, times=times, withheld=withheld)
     return _evaluation(run, utility, known, taken, before, dependence, drift=drift, promise=promised, **names)
 
 
-def warn_of_training_rows(run: FinishedRun, labelled: Path) -> None:
-    """Say so where the rows are those that the run was made with: the model knows them."""
-    if hashlib.sha256(labelled.read_bytes()).hexdigest() == run.settings.get("data_sha256"):
-        warnings.warn(
-            f"{labelled} is the file of the run: the model was trained on most of these rows, and seems better than it "
-            "is; its report has results on rows that it was tested on",
-            StakesWarning,
-            stacklevel=3,
-        )
+def warn_of_training_rows(run: FinishedRun, labelled: Path) -> str:
+    """Say so where the rows are those that the run was made with; and why nothing can be promised then, or nothing."""
+    if hashlib.sha256(labelled.read_bytes()).hexdigest() != run.settings.get("data_sha256"):
+        return ""
+    known = f"{labelled.name} is the file of the run: the model was trained on most of these rows"
+    warnings.warn(
+        f"{known}, and seems better than it is; its report has results on rows that it was tested on",
+        StakesWarning,
+        stacklevel=3,
+    )
+    return f"{known}, so that all on this page is better than it will be"
 
 
 def row_dependence(run: FinishedRun, frame: pd.DataFrame) -> dict[str, Any]:
@@ -310,7 +317,9 @@ def _evaluation(
         last_worth=last_worth,
         last_rows=len(run.labels),
         against_last=None if last_worth is None else metrics.independent_difference(own, last_worth),
-        claimed=None if claimed is None else float(claimed.mean()),
+        claimed=None
+        if taken.probs is None
+        else claimed_range(utility, taken.choice, taken.probs, labels, **dependence),
         against_claim=None if claimed is None else metrics.paired_difference(worth, claimed, seed=seed, **dependence),
         outcomes=() if taken.probs is None else outcome_counts(utility.outcomes, taken.probs, labels, **dependence),
         reliability=reliability,

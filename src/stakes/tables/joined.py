@@ -40,7 +40,11 @@ def match_decisions(
     ids, decision_ids = _ids(written, labelled, id_columns), _ids(table, decisions, id_columns)
     matches = decision_ids.get_indexer(ids)
     if not (matches >= 0).any():
-        raise StakesError(f"{decisions} and {labelled}: no value of {listing(id_columns)} is in both; check the column")
+        first = " and ".join(repr(", ".join(map(str, each[0]))) for each in (decision_ids, ids) if len(each))
+        raise StakesError(
+            f"{decisions} and {labelled}: no value of {listing(id_columns)} is in both (the first ones are {first}); "
+            "check the column, and how it is written"
+        )
     matched, table = frame[matches >= 0], table.iloc[matches[matches >= 0]]
     unmatched = {
         "outcomes without a decision": int((matches < 0).sum()),

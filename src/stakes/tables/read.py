@@ -54,8 +54,8 @@ def iter_table(
 ) -> Iterator[pd.DataFrame]:
     """Blocks of at most ``rows`` rows with the columns ``encoder`` needs, those of ``keep``, and ``numeric`` ones.
 
-    From a CSV the kept columns are text exactly as written, except those that are needed as well. The index counts the
-    rows of the file.
+    From a CSV the kept columns are text exactly as written; those that are needed as well are so under `as_written`.
+    The index counts the rows of the file.
     """
     if rows < 1:
         raise StakesError(f"expected blocks of at least 1 row, but got rows={rows}")
@@ -70,7 +70,12 @@ def iter_table(
         return _parquet_blocks(file_path, {name: raw_names[name] for name in wanted}, rows)
     layout = csv_layout(file_path)
     _check_columns(file_path, layout.names, wanted)
-    return _csv_blocks(layout, dtypes, set(keep) - set(dtypes), wanted, rows)
+    return _csv_blocks(layout, dtypes, keep, wanted, rows)
+
+
+def as_written(name: str) -> str:
+    """What a column is called in a block, exactly as it is in the file, where the block also has what it means."""
+    return f"\0{name}"
 
 
 def _open_csv(
@@ -96,15 +101,19 @@ def _open_csv(
 
 
 def _csv_blocks(
-    layout: Layout, dtypes: Mapping[str, str], untouched: Collection[str], wanted: list[str], rows: int
+    layout: Layout, dtypes: Mapping[str, str], keep: Collection[str], wanted: list[str], rows: int
 ) -> Iterator[pd.DataFrame]:
     # Numbers are left to pandas' guess and converted after: that is faster, and can say what is wrong.
-    texts = dict.fromkeys(untouched, "str") | {name: d for name, d in dtypes.items() if d == "str"}
-    seen = 0
-    with _csv_errors(layout), _open_csv(layout, texts, untouched, rows) as reader:
+    texts = dict.fromkeys(keep, "str") | {name: d for name, d in dtypes.items() if d == "str"}
+    both = [name for name in keep if name in dtypes]
+    wanted, seen = [*wanted, *map(as_written, both)], 0
+    with _csv_errors(layout), _open_csv(layout, texts, keep, rows) as reader:
         for block in filter(len, reader):
             seen += len(block)
-            guessed = [name for name in dtypes if name not in texts and block[name].dtype != np.float64]
+            for name in both:
+                written = block[name]
+                block = block.assign(**{name: written.mask(written.isin(MISSING_TEXTS)), as_written(name): written})
+            guessed = [name for name, kind in dtypes.items() if kind != "str" and block[name].dtype != np.float64]
             converted, refusals = {}, Refusals()
             for name in guessed:
                 with refusals.gather():

@@ -103,6 +103,10 @@ class TableUtility(Utility):
         probs = self._probs(outcomes)
         return (probs * self._chosen_rows(self.tensor(probs), choice)).sum(-1)
 
+    def worth_under(self, choice: Tensor) -> NDArray[np.float64]:
+        """``(B, ...) -> (B, ..., C)`` what each choice is worth under every outcome."""
+        return np.asarray(self._chosen_rows(torch.tensor(self.values), choice))
+
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
         return torch.einsum("s...c,...c->s...", outcomes.weights, self._gap(choice, rival, outcomes.weights))
 

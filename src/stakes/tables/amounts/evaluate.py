@@ -169,7 +169,7 @@ def evaluate_amounts(
     run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
     frame, left_out = read_outcomes(labelled, target, decisions, id_columns)
-    warn_of_training_rows(run, labelled)
+    known_to_model = warn_of_training_rows(run, labelled)
     table: pd.DataFrame | None = None
     if decisions is not None:
         frame, table, unmatched = match_decisions(frame, labelled, decisions, id_columns)
@@ -210,7 +210,7 @@ def evaluate_amounts(
     realised = np.asarray(utility.cost_of(utility.realised(taken.choice, outcomes)))
     cases = Cases(taken, outcomes.numpy(), realised, *row_times(run, frame))
     groups = row_dependence(run, frame)["groups"]
-    withheld = run.reason_against_promise(cases.times)
+    withheld = known_to_model or run.reason_against_promise(cases.times)
     promised = promise(realised, utility, worst=worst, times=cases.times, withheld=withheld)
     return _evaluation(run, utility, cases, groups, drift=drift, promise=promised, **names)
 
