@@ -165,7 +165,7 @@ def test_the_demo(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "That is beyond chance, on 569 test rows." in out
     assert err.startswith("569 breast tumours")
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
-    for words in ("By mean radius", "What drives the decisions", "A case is known by its case."):
+    for words in ("By mean radius", "What drives the decisions", "Cases are named by the column case."):
         assert words in page
 
 

@@ -86,7 +86,7 @@ def test_nested_mappings_carry_their_names() -> None:
 
 
 def test_a_per_example_table_is_cut_by_rows() -> None:
-    utility = Utility.from_matrix(np.arange(12.0).reshape(3, 2, 2))
+    utility = quiet(np.arange(12.0).reshape(3, 2, 2))
     assert utility.rows([2, 0]).values.tolist() == [[[8, 9], [10, 11]], [[0, 1], [2, 3]]]
     shared = quiet(np.eye(2))
     assert shared.rows([2, 0]) is shared

@@ -61,7 +61,7 @@ def test_the_explorer_has_the_saved_model_exactly(tmp_path: Path) -> None:
     assert page.data["range"] == {"atLeast": 0, "top": None, "step": 1}
     assert page.data["times"][0] == "2015-05-01"
     assert "from the 99 quantiles of the blend model (seed 0, the one in model/) for the 140 test rows." in page.text
-    assert "A case is known by its date." in page.text
+    assert "Cases are named by the column date." in page.text
 
 
 def test_a_large_test_set_is_sampled_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

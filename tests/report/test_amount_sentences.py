@@ -111,7 +111,9 @@ def test_steps_that_are_the_reason_of_what_is_covered(tmp_path: Path) -> None:
 
 def test_costs_beyond_the_levels_are_told(tmp_path: Path) -> None:
     said = caveats(amount_run(tmp_path, utility=replace(UTILITY, under=5000.0)))
-    assert any("but the costs ask for the 99.9 % quantile: beyond these they are extrapolated" in text for text in said)
+    assert any(
+        "but the costs ask for the 99.9001 % quantile: beyond these they are extrapolated" in text for text in said
+    )
     own = np.where(np.arange(140) < 3, 5000.0, 15.0)
     said = caveats(amount_run(tmp_path / "own", utility=replace(UTILITY, under=own)))
     assert any("the costs of 3 rows ask for others" in text for text in said)

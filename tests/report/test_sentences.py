@@ -340,5 +340,5 @@ def test_cases_are_told_by_their_ids(tmp_path: Path) -> None:
     ids = tuple(f"patient <{place}>" for place in range(120))
     three_models(tmp_path, ids=ids, changes={"id": "patient"})
     page = write_report(tmp_path).read_text(encoding="utf-8")
-    assert "A case is known by its patient." in page
+    assert "Cases are named by the column patient." in page
     assert "patient \\u003c7\\u003e" in page

@@ -143,7 +143,7 @@ def test_shuffled_ids(fitted: Callable[..., Read]) -> None:
         assert "drop it with --drop record" in said
     named = fitted(frame, "--test", "0.3", "--id", "record")
     assert "identifier" not in named.warnings + named.page
-    assert "A case is known by its record." in named.page
+    assert "Cases are named by the column record." in named.page
 
 
 def test_celsius_in_place_of_fahrenheit(

@@ -164,4 +164,5 @@ def _of_rows(utility: "FormulaUtility", data: Path) -> str:
     for number, table in enumerate(costs[:FIRST_ROWS]):
         row = ", ".join(f"{name} {frame[name].iloc[number]}" for name in utility.columns)
         parts.append(f"Row {number + 1}: {row}\n{tables.format(table)}")
+    parts += [f"warning: {message}" for message in tables.warnings()]
     return "\n" + "\n\n".join(parts)

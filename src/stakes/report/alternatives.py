@@ -6,7 +6,7 @@ import numpy as np
 
 from stakes.evaluation.metrics import block_length
 from stakes.report.amounts import AmountFormat
-from stakes.report.headline import contrast
+from stakes.report.headline import contrast, without_model
 from stakes.report.words import verdict
 from stakes.tables.run import FinishedRun, Run
 from stakes.tables.task import CV
@@ -27,7 +27,7 @@ ABOUT = {
     "boosting": "is scikit-learn's gradient boosting of decision trees",
     "forest": "is scikit-learn's random forest",
     "logistic": "is logistic regression",
-    "constant": "decides alike for everybody: what can be had without a model",
+    "constant": "knows only how frequent the outcomes are: what can be had without a model",
     "blend": "weighs the others by rows that they did not train on",
 }
 
@@ -52,7 +52,7 @@ def alternatives(run: Run) -> dict[str, Any]:
         "gain_scale": (min([0.0, *(gain.low for gain in gains)]), max([0.0, *(gain.high for gain in gains)])),
         "together": 0 if run.groups is None else len(np.unique(run.groups)),  # what is resampled in place of rows
         "block": 0 if run.times is None else block_length(run.times.numpy()),  # times resampled together
-        "reference": "one decision for everybody" if comparison.reference == "constant" else comparison.reference,
+        "reference": without_model(run) if comparison.reference == "constant" else comparison.reference,
         "about": {model: ABOUT[model] for model in comparison.models if model in ABOUT},
         "because": chosen_because(run),
     }

@@ -63,9 +63,9 @@ def _at(evaluation: AmountEvaluation) -> str:
 
 
 def _without_model(evaluation: AmountEvaluation) -> str:
-    amounts = AmountFormat.of(evaluation.utility)
+    amounts, same = AmountFormat.of(evaluation.utility), f"the same every time ({evaluation.constant})"
     return (
-        f"Deciding the same every time ({evaluation.constant}) would have cost "
+        f"Deciding {same if evaluation.constant else 'by the costs of each row and the past alone'} would have cost "
         f"{amounts.interval(evaluation.constant_cost)}: the decisions cost "
         f"{_difference(evaluation.saving, evaluation)}."
     )
@@ -108,7 +108,9 @@ def _page(evaluation: AmountEvaluation, words: list[str]) -> dict[str, Any]:
     amounts = AmountFormat.of(evaluation.utility)
     shown = {
         "the decisions": amounts.interval(evaluation.cost),
-        f"the same every time: {evaluation.constant}": amounts.interval(evaluation.constant_cost),
+        f"the same every time: {evaluation.constant}"
+        if evaluation.constant
+        else "by the costs of each row and the past alone": amounts.interval(evaluation.constant_cost),
     }
     if evaluation.last.cost is not None:
         shown["the last test"] = amounts.interval(evaluation.last.cost)

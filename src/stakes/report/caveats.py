@@ -57,7 +57,8 @@ def close_choice(run: FinishedRun) -> list[str]:
     if gain.mean < 0:
         return [
             f"On the rows that the choice was made by, {choice.rival} was the better one: the decisions of "
-            f"{choice.model} {amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)})."
+            f"{choice.model} {amounts.verb} {amounts.difference(gain)} each (95 % interval {amounts.range(gain)}), "
+            f"{'beyond chance' if gain.high < 0 else 'not beyond chance'}."
         ]
     return [
         f"{choice.model} was chosen over {choice.rival} by a hair: on the rows that the choice was made by, its "

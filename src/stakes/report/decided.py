@@ -104,9 +104,9 @@ def _ranges(at_zero: NDArray[np.float64], at_one: NDArray[np.float64]) -> list[t
 
 
 def _recall_names(run: Run) -> dict[str, str]:
-    """Of two outcomes, what medicine calls it: the costlier one to miss is the positive one."""
+    """Of two outcomes and two decisions, what medicine calls it: the costlier outcome to miss is the positive one."""
     outcomes = run.utility.outcomes
-    if len(outcomes) != 2:
+    if len(outcomes) != 2 or len(run.utility.decisions) != 2:  # a third decision misses nothing, and is no hit either
         return {}
     about = int(run.utility.class_weights.argmax())
     return {outcomes[about]: "sensitivity", outcomes[1 - about]: "specificity"}

@@ -127,6 +127,8 @@ def _without_model(evaluation: Evaluation) -> str:
     did, would = _VERB[evaluation.utility.given]
     amount = _amount(evaluation.constant_worth, evaluation)
     gain = _difference(evaluation.against_constant, evaluation, evaluation.few)
+    if evaluation.constant is None:
+        return f"Deciding by the costs of each row, without a model, {would} {amount}: the decisions {did} {gain}."
     return f"Deciding the same for everybody ({evaluation.constant}) {would} {amount}: the decisions {did} {gain}."
 
 
@@ -161,7 +163,9 @@ def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
     given, shown = evaluation.utility.given, AmountFormat.of(evaluation.utility)
     amounts = {
         "the decisions": _amount(evaluation.worth, evaluation),
-        f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
+        "by the costs of each row, without a model"
+        if evaluation.constant is None
+        else f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
     }
     if evaluation.last_worth is not None:
         amounts["the last test"] = _amount(evaluation.last_worth, evaluation)

@@ -74,8 +74,8 @@ def scope(run: FinishedRun, what: str, seed: int, kept: int, name: str | None) -
         which = f"{kept:,} of {which}, drawn at random (seed {settings['seed']}) to keep this page small"
     which_seed = f" (seed {seed}, the one in model/)" if settings["seeds"] > 1 else ""
     file = PurePath(settings["test"] if run.rows["tested"] == "file" else settings["data"]).name
-    identified_by = f"its {name}" if name else f"its row in {file}, the first row under the header being 1"
-    return f"Computed in this page from the {what}{which_seed} for {which}. A case is known by {identified_by}."
+    identified_by = f"the column {name}" if name else f"their row in {file}, the first row under the header being 1"
+    return f"Computed in this page from the {what}{which_seed} for {which}. Cases are named by {identified_by}."
 
 
 def packed(values: torch.Tensor, kind: str) -> str:

@@ -103,6 +103,11 @@ def decision_for_everybody(run: Run) -> str | None:
     return run.utility.decisions[chosen.pop()] if len(chosen) == 1 else None
 
 
+def without_model(run: Run) -> str:
+    """What is decided without a model: the same for everybody, unless costs of each row ask for different decisions."""
+    return "the best decision without a model" if decision_for_everybody(run) is None else "one decision for everybody"
+
+
 def claimed_sentence(run: Run) -> str:
     """What the chosen model expected of its decisions, and what they came to."""
     amounts, row = AmountFormat.of(run.utility), run.comparison.row(run.comparison.chosen, "optimal")

@@ -62,7 +62,9 @@ class NumericProfile:
         values = numbers(series)
         missing = np.isnan(values)
         slack = TOLERANCE * (self.high - self.low)
-        outside = (values < self.low - slack) | (values > self.high + slack)
+        # However wide the range: where no value was below 0, one that is may turn the sign of a cost.
+        lowest = max(0.0, self.low - slack) if self.low >= 0 else self.low - slack
+        outside = (values < lowest) | (values > self.high + slack)
         with np.errstate(over="ignore"):
             score = np.clip((values - self.center) / self.scale, -LARGEST_SCORE, LARGEST_SCORE)
         bins = _bins(values, self.low, self.high, np.asarray(self.edges))

@@ -236,7 +236,7 @@ def _other_costs(costs: str | os.PathLike[str] | Utility, outcomes: Sequence[str
     try:
         return utility.with_outcomes(outcomes)
     except StakesError as error:
-        raise StakesError(f"{named}{error}, which is what the model tells apart") from None
+        raise StakesError(f"{named}{error}; the model tells the former apart") from None
 
 
 def _remarks(model: SavedModel, utility: TableUtility | FormulaUtility) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from stakes.errors import listing
 from stakes.tables.profile import TableProfile, View
 
 LARGE_SHIFT = 0.25  # a population stability index that is usually called a major shift
+FEW_ROWS = 30  # fewer cannot tell that nothing has shifted
 DOUBT = 0.001  # probability of a false alarm in any column
 
 
@@ -53,6 +54,8 @@ class Drift:
         )
         names = listing([column.name for column in self.drifted], limit=3)
         columns = f"The distribution has shifted in {names}" if names else "No column's distribution has shifted much"
+        if not names and self.rows < FEW_ROWS:
+            columns = f"Whether a column's distribution has shifted cannot be told from fewer than {FEW_ROWS} rows"
         return [f"{rows}.", f"{columns}."]
 
     def to_dict(self) -> dict[str, Any]:

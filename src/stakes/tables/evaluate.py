@@ -66,7 +66,7 @@ class Evaluation:
     left_out: Mapping[str, int]  # how many could not be used, by reason
     counts: Counts  # (D, C)
     worth: Interval  # utility of a decision
-    constant: str  # the decision for everybody
+    constant: str | None  # the decision for everybody; None where the costs of each row ask for another
     constant_worth: Interval
     against_constant: Interval  # paired
     few: tuple[FewCases, ...]  # outcomes with few cases that could turn that
@@ -308,9 +308,7 @@ def _evaluation(
         utility=utility,
         counts=metrics.confusion_counts(taken.choice, labels, utility),
         worth=own,
-        constant=utility.decisions[int(for_all[0])]
-        if bool((for_all == for_all[0]).all())
-        else "best for each row's costs",
+        constant=utility.decisions[int(for_all[0])] if bool((for_all == for_all[0]).all()) else None,
         constant_worth=metrics.bootstrap(constant, seed=seed, **dependence),
         against_constant=metrics.paired_difference(worth, constant, seed=seed, **dependence),
         few=few_decisive_cases(utility, labels.numpy(), worth - constant, dependence["groups"]),

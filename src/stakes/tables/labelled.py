@@ -20,7 +20,7 @@ from stakes.tables.suspects import identifiers, many_texts, repeated_subjects, u
 from stakes.tables.task import TableTask
 from stakes.tables.times import TimeFormat
 from stakes.tables.values import utility_of_rows
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 
 class LabelledTable(NamedTuple):
@@ -109,6 +109,7 @@ def warn_of_suspects(task: TableTask, table: LabelledTable) -> None:
         *id_warnings.values(),
         *subjects.values(),
         *many_texts(table.features, categorical=task.categorical, skip={*id_warnings, *subjects}),
+        *(table.utility.warnings() if isinstance(table.utility, TableUtility) and table.utility.per_example else ()),
         *unchanging(table.features, skip=table.formats.sources),
         *task.kind.leaks(table.features.drop(columns=list(subjects)), table.labels, table.utility),
     ]:

@@ -14,6 +14,7 @@ from stakes.utility import FormulaUtility, TableUtility, Utility
 
 FloatArray = npt.NDArray[np.float64]
 # Named here and not left to pandas, which cannot exempt the columns that are carried through untouched.
+MOST_OUTCOMES = 20  # of more values, it is not their names that are wrong
 MISSING_TEXTS = ["", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -97,7 +98,11 @@ def encode_labels(
     if (labels < 0).any():
         unknown = [new.get(text, text) for text, label in zip(texts, label_of_text, strict=True) if label < 0]
         advice = "add it to the costs, or drop those rows"
-        if (labels < 0).all():  # nothing matches: the names differ, not the classes
+        if any(text in new for text, label in zip(texts, label_of_text, strict=True) if label < 0):
+            advice = "correct --labels, or the costs"
+        elif len(set(unknown)) > MOST_OUTCOMES:
+            advice = "is it the right column? Where the outcome is a number, give --under and --over, not --costs"
+        elif (labels < 0).all():  # nothing matches: the names differ, not the classes
             pairs = ",".join(f"{text}=..." for text in dict.fromkeys(unknown))
             advice = f"name the values with --labels {pairs}; in the costs, outcomes are columns and decisions rows"
         raise StakesError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.outcomes import Outcomes
 from stakes.utility.base import Given, Utility, utilities
-from stakes.utility.checks import refuse_repeats, table_warnings
+from stakes.utility.checks import never_best, refuse_repeats, table_warnings
 from stakes.utility.formula import Formula
 
 Table = ArrayLike | Mapping[str, Mapping[str, float]]
@@ -237,9 +237,12 @@ class TableUtility(Utility):
         return regret / regret.mean() if regret.any() else np.ones_like(regret)
 
     def warnings(self) -> list[str]:
-        """What is probably a mistake in the table, in words; empty for several tables."""
-        if self.values.ndim != 2:
+        """What is probably a mistake in the table, in words; of the tables of several rows, what is so in all."""
+        if self.per_label:
             return []
+        if self.per_example:
+            every_row = np.moveaxis(self.values, 0, 1).reshape(len(self.decisions), -1)  # (D, B C)
+            return [f"{message}, in every row" for message in never_best(every_row, self.decisions)]
         messages = table_warnings(self.values, self.decisions, self.outcomes)
         if (self.costs <= 0).all() and np.ptp(self.costs) > 0:
             messages.append(

@@ -92,7 +92,7 @@ class AmountEvaluation:
     left_out: Mapping[str, int]  # how many could not be used, by reason
     rows: int
     cost: Interval  # of a decision
-    constant: str  # the decision for everybody
+    constant: str | None  # the decision for everybody; None where the costs of each row ask for another
     constant_cost: Interval
     saving: Interval  # against that, paired
     last: LastTest
@@ -239,7 +239,7 @@ def _evaluation(
         utility=utility,
         rows=len(outcomes),
         cost=own,
-        constant=_text(utility, for_all.choice[0]) if alike else "best for each row's costs, by the past",
+        constant=_text(utility, for_all.choice[0]) if alike else None,
         constant_cost=mean(constant),
         saving=mean(constant - costs),
         last=last,
