@@ -235,6 +235,11 @@ def test_recall_instead_of_accuracy(tmp_path: Path) -> None:
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert "sensitivity" in page
     assert "accuracy" not in page
+    utility = run.utility
+    assert isinstance(utility, TableUtility)
+    values = np.vstack([utility.values, utility.values.mean(0)])
+    third = replace(run, utility=replace(utility, values=values, decisions=(*utility.decisions, "ask")))
+    assert recall(third)["names"] == {}  # type: ignore[index]
 
 
 # New sections --------------------------------------------------------------------------------------

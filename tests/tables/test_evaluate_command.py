@@ -18,7 +18,7 @@ from stakes.evaluation import metrics
 from stakes.evaluation.comparison import select
 from stakes.evaluation.metrics import Interval
 from stakes.evaluation.promises import mean_cost_bound
-from stakes.report.evaluation import sentences
+from stakes.report.evaluation import sentences, write_evaluation
 from stakes.tables.evaluate import evaluate_run, outcome_counts
 from stakes.tables.fit import fit_table
 from stakes.tables.run import Run
@@ -193,6 +193,33 @@ def test_decisions_are_joined_by_id_and_not_taken_again(
     assert "cannot be told" in (tmp_path / "out" / "evaluation.html").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:read as numbers")
+def test_ids_that_are_features_too_stay_as_they_are_written(tmp_path: Path, stakes: Callable[..., Any]) -> None:
+    rows = clinic(120, 6).assign(id=[f"{number:05d}" for number in range(120)])
+    costs = write_csv(tmp_path / "c.csv", ["cost", "ill", "well"], [["treat", 0, 40], ["wait", 500, 0]])
+    task = TableTask(
+        written(tmp_path / "data.csv", rows), "state", costs, models=("logistic",), renames={"1": "ill", "0": "well"}
+    )
+    with pytest.warns(StakesWarning, match="'id' looks like a row identifier"):
+        fit_table(task, RunFolder(tmp_path / "run"))
+    new = written(tmp_path / "new.csv", rows.assign(state="1"))
+    stakes("decide", tmp_path / "run", new, "--out", tmp_path / "taken.csv", "--id", "id", "--keep", "marker")
+    taken = pd.read_csv(tmp_path / "taken.csv", dtype=str)
+    assert taken["id"].tolist() == rows["id"].tolist()
+    assert taken["marker"].tolist() == pd.read_csv(new, dtype=str)["marker"].tolist()
+    assert evaluate_run(tmp_path / "run", new, decisions=tmp_path / "taken.csv", id_columns=["id"]).rows == 120
+    # As a spreadsheet in German would save it again, without the zeros in front.
+    decimal = [name for name in taken if name.startswith(("p_", "cost_", "expected"))]
+    excel = taken.assign(**{name: taken[name].str.replace(".", ",") for name in decimal})
+    excel.to_csv(tmp_path / "excel.csv", sep=";", index=False)
+    again = evaluate_run(tmp_path / "run", new, decisions=tmp_path / "excel.csv", id_columns=["id"])
+    assert again.claimed is not None
+    excel.assign(id=excel["id"].str.lstrip("0")).to_csv(tmp_path / "lost.csv", sep=";", index=False)
+    some = written(tmp_path / "some.csv", rows.iloc[1:9])
+    with pytest.raises(StakesError, match=r"is in both \(the first ones are '' and '00001'\)"):
+        evaluate_run(tmp_path / "run", some, decisions=tmp_path / "lost.csv", id_columns=["id"])
+
+
 def test_several_columns_can_name_a_row(run: Path, tmp_path: Path, stakes: Callable[..., Any]) -> None:
     rows = clinic(60, 4).assign(ward=["01", "1"] * 30)  # as written: these are two wards
     rows["id"] = np.repeat(np.arange(30), 2)
@@ -364,6 +391,10 @@ def test_rows_of_one_group_are_resampled_together(run: Path, tmp_path: Path) -> 
     assert of_groups.high - of_groups.low > 1.7 * (of_rows.high - of_rows.low)
 
 
-def test_rows_that_the_model_was_trained_on_are_told(run: Path) -> None:
+def test_rows_that_the_model_was_trained_on_are_told(run: Path, tmp_path: Path) -> None:
     with pytest.warns(StakesWarning, match="is the file of the run: the model was trained on most of these rows"):
-        evaluate_run(run, run.parent / "data.csv")
+        evaluation = evaluate_run(run, run.parent / "data.csv")
+    assert evaluation.promise.bound is None
+    known = "data.csv is the file of the run: the model was trained on most of these rows"
+    assert known in json.dumps(evaluation.to_dict())
+    assert known in (write_evaluation(evaluation, run, tmp_path / "out") / "evaluation.html").read_text("utf-8")

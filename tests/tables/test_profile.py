@@ -57,6 +57,14 @@ def test_values_outside_the_range_with_a_tolerance(profile: TableProfile) -> Non
     assert described(profile, age=-1).startswith("age -1 (in training 20 to 59)")
 
 
+def test_a_sign_that_never_was_is_unusual_however_wide_the_range() -> None:
+    frame = pd.DataFrame({"amount": np.linspace(150, 30_000, 50), "balance": np.linspace(-100, 1000, 50)})
+    rows = pd.DataFrame({"amount": [-500.0, 20.0, 150.0], "balance": [-150.0, -150.0, -150.0]})
+    profile = fitted(frame)
+    assert [column.unusual.tolist() for column in profile.view(rows).columns] == [[True, False, False], [False] * 3]
+    assert profile.describe(rows, profile.view(rows))[0].startswith("amount -500 (in training 150 to 30000)")
+
+
 def test_unseen_categories_and_gaps_that_never_were(profile: TableProfile) -> None:
     assert described(profile, ward="west").startswith("ward 'west' (never in training)")
     assert described(profile, code=9).startswith("code '9' (never in training)")
@@ -204,6 +212,12 @@ def test_rows_of_one_patient_are_no_drift() -> None:
             told[known] += bool(drift_of(TableProfile.from_dict(profile.to_dict()), after).drifted)
     assert told[True] <= 1
     assert told[False] > 25
+
+
+def test_a_handful_of_rows_cannot_tell_that_nothing_has_shifted(profile: TableProfile) -> None:
+    cannot = "Whether a column's distribution has shifted cannot be told from fewer than 30 rows."
+    assert drift_of(profile, people(7, seed=2)).sentences()[1] == cannot
+    assert drift_of(profile, people(60, seed=2)).sentences()[1] == "No column's distribution has shifted much."
 
 
 def test_blocks_add_up(profile: TableProfile) -> None:

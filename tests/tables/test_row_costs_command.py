@@ -142,6 +142,18 @@ def test_fit_from_the_command_line(stakes: Callable[..., Any], loans: Path, tmp_
     assert (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.filterwarnings("default::stakes.StakesWarning")
+def test_a_decision_that_is_never_best_in_any_row_is_told(loans: Path, tmp_path: Path, stakes: Any) -> None:
+    flipped = "cost,repaid,lost\ngrant,=0.06 * credit amount,=0.45 * credit amount\nrefuse,0,0\n"
+    (tmp_path / "flipped.csv").write_text(flipped.replace("credit amount", "[credit amount]"), encoding="utf-8")
+    never = (
+        "decision 'grant' can never be the best one: 'refuse' is worth at least as much under every outcome, in every"
+    )
+    assert f"warning: {never} row" in stakes("costs", "check", tmp_path / "flipped.csv", "--data", loans).out
+    options = ("--target", "outcome", "--costs", tmp_path / "flipped.csv", "--models", "constant")
+    assert f"warning: {never} row" in stakes("fit", loans, *options, "--out", tmp_path / "run").err
+
+
 def test_costs_check_shows_what_formulas_come_to(stakes: Callable[..., Any], loans: Path) -> None:
     costs = loans.parent / "costs.csv"
     said = stakes("costs", "check", costs)
