@@ -10,7 +10,14 @@ from stakes._io.files import write_json, write_text
 from stakes.evaluation.amounts import shares_below
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import AmountFormat
-from stakes.report.evaluation import UNKNOWN_LAST_TEST, drift_sentences, new_folder, retraining_sentence, shared_parts
+from stakes.report.evaluation import (
+    BY_ROW,
+    UNKNOWN_LAST_TEST,
+    drift_sentences,
+    new_folder,
+    retraining_sentence,
+    shared_parts,
+)
 from stakes.report.numbers.claims import binned, bins_chart, coverage_chart, coverage_curve, coverage_sentence
 from stakes.report.numbers.fan import BY_DECISION, fan_chart, shown_rows, time_ticks, which_rows
 from stakes.report.numbers.models import action_rows, error_rows
@@ -63,9 +70,10 @@ def _at(evaluation: AmountEvaluation) -> str:
 
 
 def _without_model(evaluation: AmountEvaluation) -> str:
-    amounts, same = AmountFormat.of(evaluation.utility), f"the same every time ({evaluation.constant})"
+    amounts = AmountFormat.of(evaluation.utility)
+    way = BY_ROW if evaluation.constant is None else f"the same every time ({evaluation.constant})"
     return (
-        f"Deciding {same if evaluation.constant else 'by the costs of each row and the past alone'} would have cost "
+        f"Deciding {way} would have cost "
         f"{amounts.interval(evaluation.constant_cost)}: the decisions cost "
         f"{_difference(evaluation.saving, evaluation)}."
     )
@@ -106,11 +114,10 @@ def _difference(saving: Interval, evaluation: AmountEvaluation) -> str:
 
 def _page(evaluation: AmountEvaluation, words: list[str]) -> dict[str, Any]:
     amounts = AmountFormat.of(evaluation.utility)
+    way = BY_ROW if evaluation.constant is None else f"the same every time: {evaluation.constant}"
     shown = {
         "the decisions": amounts.interval(evaluation.cost),
-        f"the same every time: {evaluation.constant}"
-        if evaluation.constant
-        else "by the costs of each row and the past alone": amounts.interval(evaluation.constant_cost),
+        way: amounts.interval(evaluation.constant_cost),
     }
     if evaluation.last.cost is not None:
         shown["the last test"] = amounts.interval(evaluation.last.cost)

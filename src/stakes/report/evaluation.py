@@ -22,6 +22,7 @@ UNKNOWN_LAST_TEST = (
     "What the decisions of the last test {would} is not known: these costs depend on columns of the rows, which a run "
     "does not keep."
 )
+BY_ROW = "by the costs of each row alone"  # without a model, where no decision is the best for everybody
 _VERB = {"cost": ("cost", "would have cost"), "utility": ("were worth", "would have been worth")}
 
 
@@ -127,9 +128,8 @@ def _without_model(evaluation: Evaluation) -> str:
     did, would = _VERB[evaluation.utility.given]
     amount = _amount(evaluation.constant_worth, evaluation)
     gain = _difference(evaluation.against_constant, evaluation, evaluation.few)
-    if evaluation.constant is None:
-        return f"Deciding by the costs of each row, without a model, {would} {amount}: the decisions {did} {gain}."
-    return f"Deciding the same for everybody ({evaluation.constant}) {would} {amount}: the decisions {did} {gain}."
+    way = BY_ROW if evaluation.constant is None else f"the same for everybody ({evaluation.constant})"
+    return f"Deciding {way} {would} {amount}: the decisions {did} {gain}."
 
 
 def _before(evaluation: Evaluation) -> str:
@@ -161,11 +161,10 @@ def _claims(evaluation: Evaluation) -> str:
 
 def _page(evaluation: Evaluation, words: list[str]) -> dict[str, Any]:
     given, shown = evaluation.utility.given, AmountFormat.of(evaluation.utility)
+    way = BY_ROW if evaluation.constant is None else f"the same for everybody: {evaluation.constant}"
     amounts = {
         "the decisions": _amount(evaluation.worth, evaluation),
-        "by the costs of each row, without a model"
-        if evaluation.constant is None
-        else f"the same for everybody: {evaluation.constant}": _amount(evaluation.constant_worth, evaluation),
+        way: _amount(evaluation.constant_worth, evaluation),
     }
     if evaluation.last_worth is not None:
         amounts["the last test"] = _amount(evaluation.last_worth, evaluation)

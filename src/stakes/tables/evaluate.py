@@ -73,9 +73,7 @@ class Evaluation:
     last_worth: Interval | None  # in the last test; None where other costs depend on columns that a run does not keep
     last_rows: int
     against_last: Interval | None
-    claimed: (
-        Interval | None
-    )  # expected of a decision: see `claimed_range`; None if decisions came without probabilities
+    claimed: Interval | None  # utility expected of a decision, and its range by chance; None without probabilities
     against_claim: Interval | None  # paired
     outcomes: tuple[OutcomeCount, ...]  # none without probabilities
     reliability: Reliability | None
