@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stakes import inputs, seeds
+from stakes._io.memory import keep_freed_memory
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.likelihoods import Categorical, Likelihood
@@ -80,6 +81,7 @@ class Posterior(nn.Module, ABC):
     @torch.no_grad()
     def mixture(self, x: Inputs, samples: int) -> Outcomes:
         """``(B, ..., K)`` the mixture of fresh draws in eval mode: what decisions during training are taken from."""
+        keep_freed_memory()
         with evaluating(self):
             outcomes = self.likelihood.outcomes(self.shared_outputs(x, samples))
         # By way of logarithms: these are the probabilities whose logarithms training sees.

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from stakes._io.memory import keep_freed_memory
 from stakes.errors import StakesError
 from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior
@@ -117,6 +118,7 @@ def _train(
     on_epoch: Callable[[Epoch], None] | None,
 ) -> History:
     """What each process of `fit` does."""
+    keep_freed_memory()
     loop = TrainingLoop(fabric, posterior, objective, train, config, seed, optimizer, scheduler, on_step)
     model = ModelState(posterior, train, validation, utility, seed, History(select=config.select))
     file = None
