@@ -187,6 +187,16 @@ def require_weights(weights: Tensor) -> None:
         )
 
 
+def by_label(weights: Tensor, shape: torch.Size) -> Tensor:
+    """Weights of examples, ``(B,)``, or of labels, ``(B, ...)``, in a shape that broadcasts to that of the labels."""
+    if weights.shape not in (shape, shape[:1]):
+        raise StakesError(
+            f"expected a weight for each example, {tuple(shape[:1])}, or for each label, {tuple(shape)}, but got "
+            f"weights of shape {tuple(weights.shape)}"
+        )
+    return weights.reshape(*weights.shape, *[1] * (len(shape) - weights.ndim))
+
+
 def _described(x: Any) -> str:
     """The shapes of tensors, and the types of what is none."""
     if isinstance(x, Tensor):

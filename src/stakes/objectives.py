@@ -9,8 +9,6 @@ with the gain ``G(h | x, w) = sum_c u(h, c) p(c | x, w)`` of the decision h that
 """
 
 import copy
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self, get_args
@@ -53,7 +51,7 @@ class Objective(ABC):
         """
         losses = self.losses(posterior, x, labels, index)
         if weights is not None:
-            losses = losses * by_label(weights, losses.shape)
+            losses = losses * inputs.by_label(weights, losses.shape)
         counted = posterior.likelihood.counted(labels)
         if counted is None:
             return losses.mean()
@@ -208,7 +206,7 @@ class LossCalibrated(Objective):
 
     def settings(self) -> dict[str, Any]:
         names = ("weight", "samples", "refresh", "margin", "momentum", "warmup")
-        return super().settings() | {"utility": _digest(self.utility)} | {name: getattr(self, name) for name in names}
+        return super().settings() | {"utility": self.utility.digest()} | {name: getattr(self, name) for name in names}
 
     def fresh(self) -> Self:
         copied = super().fresh()
@@ -247,7 +245,13 @@ class LossCalibrated(Objective):
     def _decisions(self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         """(B, ...) the decision for each example of the batch."""
         if self.refresh == "step":
-            return self._best(posterior.mixture(x, self.samples), index)
+            mixture = posterior.mixture(x, self.samples)
+            if bool(mixture.weights.isnan().any()) and not bool(outcomes.weights.isnan().any()):
+                raise StakesError(
+                    "expected draws for a batch to be numbers, as the training pass for it is, but some are NaN: look "
+                    'for a division by 0 in eval mode, or use refresh="running"'
+                )
+            return self._best(mixture, index)
         index = self._required(index)
         if self.refresh == "epoch":
             if self._memory is None:
@@ -303,20 +307,3 @@ class LossCalibrated(Objective):
                 "index=, their positions in the training set"
             )
         return index
-
-
-def by_label(weights: Tensor, shape: torch.Size) -> Tensor:
-    """Weights of examples, ``(B,)``, or of labels, ``(B, ...)``, in a shape that broadcasts to that of the labels."""
-    if weights.shape not in (shape, shape[:1]):
-        raise StakesError(
-            f"expected a weight for each example, {tuple(shape[:1])}, or for each label, {tuple(shape)}, but got "
-            f"weights of shape {tuple(weights.shape)}"
-        )
-    return weights.reshape(*weights.shape, *[1] * (len(shape) - weights.ndim))
-
-
-def _digest(utility: Utility) -> str:
-    try:
-        return hashlib.sha256(json.dumps(utility.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
-    except StakesError:  # of a function, which cannot be told from another one
-        return type(utility).__name__

@@ -149,16 +149,13 @@ def test_a_class_for_every_token(family: str) -> None:
 
 def test_a_large_network_is_probed_without_values(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior, (x, _) = build("dropout", Encoder), sentences(4)
-    small = posterior.draw(3, seed=0)(x).log_probs()
     devices = []
     posterior.network.norm.register_forward_hook(lambda module, args, output: devices.append(output.device.type))
+    small = posterior.draw(3, seed=0)(x).log_probs()
+    devices.clear()
     monkeypatch.setattr(probe, "SMALL_NETWORK", 0)
     assert torch.equal(posterior.draw(3, seed=0)(x).log_probs(), small)
-    assert devices == [
-        "meta",
-        "meta",
-        "cpu",
-    ]  # two passes of the probe, and the draws
+    assert devices == ["meta", "meta", "cpu"]  # two passes of the probe, and the draws
 
 
 class Folded(nn.Module):

@@ -363,7 +363,7 @@ BAD = {
     ("--under", "1", "--over", "1", "--lags", "7"): "--lags: expected --time",
     ("--under", "1", "--over", "1", "--lags", "0", "--time", "date"): "--lags: expected different whole numbers",
     ("--under", "1", "--over", "1", "--series", "weekday"): "give --lags, or leave it out",
-    ("--under", "1", "--over", "1", "--likelihood", "poisson"): "--likelihood: expected one of",
+    ("--under", "1", "--over", "1", "--likelihood", "poisson"): "expected the likelihood to be one of",
     ("--under", "1", "--over", "1", "--likelihood", "log_normal"): "expected amounts above 0 with --likelihood",
     (): "say what decisions cost",
 }

@@ -75,6 +75,27 @@ def test_new_rows_look_back_at_the_last_known_ones() -> None:
         lags.add(pd.DataFrame({"rain": [1]}))
 
 
+def test_later_rows_are_counted_in_the_steps_of_the_first() -> None:
+    first, later = days(20), days(2, "2014-01-21")
+    lags = Lags.fit(first, "sold", "date", (1, 7)).extended(later)
+    both = pd.concat([first, later], ignore_index=True)
+    assert lags == Lags.fit(both, "sold", "date", (1, 7))
+    assert Lags.fit(first, "sold", "date", (1,)).extended(later[:1]).tail == {"": {"20": 0.0}}  # a single day
+    with pytest.raises(StakesError, match="2014-01-21 is followed by 2014-01-23"):
+        lags.extended(days(3, "2014-01-21").drop(1))
+
+
+def test_series_that_later_rows_leave_out_keep_their_last_amounts() -> None:
+    first = pd.concat([days(5, shop="a"), days(5, shop="b")], ignore_index=True)
+    lags = Lags.fit(first, "sold", "date", (2,), "shop").extended(days(1, "2014-01-06", shop="a"))
+    assert lags.tail == {"a": {"4": 16.0, "5": 0.0}, "b": {"3": 9.0, "4": 16.0}}
+
+
+def test_series_of_one_row_each_are_refused() -> None:
+    with pytest.raises(StakesError, match=r"column 'shop': expected several times of each series .* check --series"):
+        Lags.fit(days(4, shop=list("abcd")), "sold", "date", (1,), "shop")
+
+
 def test_gaps_and_repeats_in_time_are_refused() -> None:
     frame = days(10)
     with pytest.raises(StakesError, match=r"2014-01-04 is followed by 2014-01-06 \(row 6\); add the rows"):
@@ -164,6 +185,31 @@ def test_lags_on_the_command_line(stakes: Callable[..., Any], walk: Path, tmp_pa
     said = stakes("evaluate", tmp_path / "lags", tmp_path / "outcome.csv")
     assert said.code == 0, said.err
     assert said.out.startswith("1 decision cost ")
+
+
+def test_the_model_knows_the_amounts_of_both_files(stakes: Callable[..., Any], walk: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(walk)
+    table[:-1].to_csv(tmp_path / "train.csv", index=False)
+    table[-1:].to_csv(tmp_path / "test.csv", index=False)  # a single day, which shows no step
+    said = stakes(
+        *(
+            "fit",
+            tmp_path / "train.csv",
+            "--test",
+            tmp_path / "test.csv",
+            "--target",
+            "sold",
+            "--under",
+            3,
+            "--over",
+            1,
+        ),
+        *("--time", "date", "--lags", "1,7", "--folds", 2, "--models", "linear", "--workers", 1),
+        *("--out", tmp_path / "run"),
+    )
+    assert said.code == 0, said.err
+    tomorrow = pd.DataFrame({"date": ["2014-08-09"], "rain": [0.0]})
+    assert abs(Decider(tmp_path / "run")(tomorrow)["decision"].iloc[0] - table["sold"].iloc[-1]) < 4
 
 
 def test_a_gap_is_one_line(refused: Callable[..., str], walk: Path, tmp_path: Path) -> None:

@@ -427,6 +427,15 @@ def test_a_run_goes_on_with_what_it_began_with(tmp_path: Path, changed: dict[str
         fit(posterior(), train=data(), checkpoint=file, resume=True, **again)
 
 
+@pytest.mark.parametrize(("rows", "utility"), [(30, OTHER), (20, UTILITY), (None, UTILITY)])
+def test_epochs_are_not_chosen_by_scores_of_two_kinds(tmp_path: Path, rows: int | None, utility: Utility) -> None:
+    options = {"config": QUICK, "checkpoint": tmp_path / "checkpoint.safetensors", "progress": False}
+    fit(posterior(), Standard(), data(), data(30), utility=UTILITY, **options)
+    validation = None if rows is None else data(rows)
+    with pytest.raises(StakesError, match=r"expected the checkpoint of a run with .*'validation': "):
+        fit(posterior(), Standard(), data(), validation, utility=utility, resume=True, **options)
+
+
 def test_layers_frozen_since_are_refused_by_name(tmp_path: Path) -> None:
     file, frozen = tmp_path / "checkpoint.safetensors", posterior()
     fit(posterior(), Standard(), data(), config=QUICK, checkpoint=file, progress=False)

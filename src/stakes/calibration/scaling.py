@@ -38,7 +38,7 @@ class Temperature(Calibrator):
         ``weights``, of the shape of the labels, say how much each of them counts.
         """
         require_classes(outcomes, labels)
-        share = torch.ones(labels.shape) if weights is None else weights
+        share = torch.ones_like(labels, dtype=torch.double) if weights is None else weights
         share = share.double() / share.double().sum()
         log_probs = outcomes.log_weights.double().clamp_min(-100)
         observed = (share * log_probs.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)).sum()

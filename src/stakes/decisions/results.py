@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stakes.errors import StakesError
-from stakes.mixtures import numbers
+from stakes.mixtures.atoms import interval
 from stakes.outcomes import Outcomes
 
 
@@ -42,10 +41,7 @@ class Decisions:
 
     def interval(self, share: float = 0.9) -> tuple[Tensor, Tensor]:
         """(B, ...) two numbers between which the outcome lies with probability ``share``, as much beyond either."""
-        if not 0 < share < 1:
-            raise StakesError(f"expected a share of the outcomes above 0 and below 1, but got {share}")
-        distribution = numbers(self.outcomes)
-        return distribution.quantile((1 - share) / 2), distribution.quantile((1 + share) / 2)
+        return interval(self.outcomes, share)
 
     @property
     def runner_up(self) -> Tensor:

@@ -140,7 +140,7 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
     """Decisions from some draws, the Monte-Carlo error of their margins, and which of them are beyond ``doubt``."""
     decisions = _decide(draws.mixture(), utility, rule)
     samples, rivals = draws.shape[0], len(utility.decisions) - 1 if doubt is not None else 1
-    decisions = replace(decisions, taken=torch.full(decisions.choice.shape[:1], samples))
+    decisions = replace(decisions, taken=torch.full((len(decisions),), samples, device=decisions.choice.device))
     clear = torch.ones_like(decisions.choice, dtype=torch.bool)
     if isinstance(decisions, AmountDecisions):
         return _Look(_with_amount_errors(decisions, draws, utility, group), clear)
@@ -193,12 +193,17 @@ def _standard_error(values: Tensor, group: int) -> tuple[Tensor, int]:
 
     Groups of ``group`` draws are independent of each other, and the draws in a group balance each other: what is left
     of their noise shows in the spread between groups. Few groups do not show it: then it is the error that as many
-    independent draws would have, which is larger.
+    independent draws would have, which is larger. An unfinished group, at the end, is balanced in part.
     """
-    groups = len(values) // group
-    if group > 1 and groups >= FEWEST_GROUPS:
-        values = values[: groups * group].reshape(groups, group, *values.shape[1:]).mean(1)  # (groups, ...)
-    return values.std(0) / math.sqrt(len(values)), len(values) - 1
+    groups, rest = divmod(len(values), group)
+    if group == 1 or groups < FEWEST_GROUPS:
+        return values.std(0) / math.sqrt(len(values)), len(values) - 1
+    means = values[: groups * group].reshape(groups, group, *values.shape[1:]).mean(1)  # (groups, ...)
+    of_draw, of_mean = values.var(0), means.var(0)
+    # Any two draws of a group have the same covariance, by which their mean varies as it does.
+    covariance = (group * of_mean - of_draw) / (group - 1)
+    of_rest = (rest * (of_draw + (rest - 1) * covariance)).clamp_min(0)  # of the sum of the unfinished group
+    return (groups * group**2 * of_mean + of_rest).sqrt() / len(values), groups - 1
 
 
 def _widening(freedom: int) -> float:
@@ -229,7 +234,8 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
             "settle= is for named outcomes: inputs whose outcomes are numbers take all draws; leave it out"
         )
     settled, order = [], []
-    for x in inputs.split(predictive.x, max(1, predictive.memory // (4 * one.weights.nbytes * predictor.samples))):
+    all_inputs = inputs.cast(predictive.x, predictor.device)  # where they are chosen from
+    for x in inputs.split(all_inputs, max(1, predictive.memory // (4 * one.weights.nbytes * predictor.samples))):
         index = torch.arange(first, first + inputs.count(x), device=predictor.device)
         first += len(index)
         draws: list[Outcomes] = []

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from stakes.inputs import by_label
 from stakes.outcomes import Outcomes
 from stakes.registry import Registry
 
@@ -43,6 +44,14 @@ class Likelihood(nn.Module, ABC):
     def counted(self, labels: Tensor) -> Tensor | None:
         """``(B, ...)`` of booleans: the labels that count in losses and scores; None if all of them do."""
         return None
+
+    def learns_from(self, labels: Tensor, weights: Tensor | None = None) -> bool:
+        """Whether one of the labels counts, and has a weight above 0."""
+        counted = self.counted(labels)
+        if weights is None:
+            return counted is None or bool(counted.any())
+        positive = by_label(weights, labels.shape) > 0
+        return bool((positive if counted is None else positive & counted.to(positive.device)).any())
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments of its constructor in JSON types."""

@@ -57,6 +57,14 @@ class Atoms:
         return values, self.weights.gather(-1, order).cumsum(-1)
 
 
+def interval(outcomes: Outcomes, share: float) -> tuple[Tensor, Tensor]:
+    """``(...)`` two numbers between which the outcome lies with probability ``share``, as much beyond either."""
+    if not 0 < share < 1:
+        raise StakesError(f"expected a share of the outcomes above 0 and below 1, but got {share}")
+    distribution = numbers(outcomes)
+    return distribution.quantile((1 - share) / 2), distribution.quantile((1 + share) / 2)
+
+
 def numbers(outcomes: Outcomes) -> Distribution | Atoms:
     """What can be asked of outcomes that are numbers: exact for a mixture."""
     return outcomes if isinstance(outcomes, Distribution) else Atoms(outcomes)

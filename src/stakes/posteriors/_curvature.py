@@ -32,12 +32,23 @@ def output_hessians(likelihood: Likelihood, outputs: Tensor, labels: Tensor, wei
         outputs = outputs.detach().double().requires_grad_()
         losses = -likelihood.log_prob(outputs.unsqueeze(0), labels).squeeze(0)  # (B, ...)
         if weights is not None:
-            losses = losses * weights.reshape(*weights.shape, *[1] * (losses.ndim - weights.ndim)).to(losses)
+            losses = losses * inputs.by_label(weights, losses.shape).to(losses)
         (gradient,) = torch.autograd.grad(losses.sum(), outputs, create_graph=True)  # (B, C, ...)
         lines = [
             torch.autograd.grad(gradient[:, c].sum(), outputs, retain_graph=True)[0] for c in range(outputs.shape[1])
         ]
     return rows_of(torch.stack(lines, 1), axes=2)
+
+
+def label_counts(likelihood: Likelihood, outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """``(B, C, ...), (B, ...) -> (N,)``: how much each of the N labels counts, in float64; of several labels that are
+    decided on at once, their mean.
+    """
+    counts = torch.ones_like(labels, dtype=torch.float64)
+    counts = counts if weights is None else counts * inputs.by_label(weights, labels.shape)
+    counted = likelihood.counted(labels)
+    counts = counts if counted is None else counts * counted
+    return rows_of(counts, axes=1).mean(1) if labels.shape == outputs.shape else counts.flatten()
 
 
 def rows_of(tensor: Tensor, axes: int) -> Tensor:
@@ -76,8 +87,8 @@ class Structure(ABC):
         """Add ``(N, C, P), (N, C, C)``."""
 
     @abstractmethod
-    def add_linear(self, features: Tensor, hessians: Tensor) -> None:
-        """Add ``(N, F), (N, C, C)`` of a linear layer."""
+    def add_linear(self, features: Tensor, hessians: Tensor, counts: Tensor) -> None:
+        """Add ``(N, F), (N, C, C)`` of a linear layer, and ``(N,)`` how much each counts, which the Hessians have."""
 
     @abstractmethod
     def eigenvalues(self) -> Tensor:
@@ -106,7 +117,7 @@ class Full(Structure):
         jacobians = jacobians.double()
         self.total += (jacobians.flatten(0, 1).T @ (hessians @ jacobians).flatten(0, 1)).cpu()
 
-    def add_linear(self, features: Tensor, hessians: Tensor) -> None:
+    def add_linear(self, features: Tensor, hessians: Tensor, counts: Tensor) -> None:
         features, blocks = features.double(), self.total.view(hessians.shape[1], features.shape[1], -1)
         for line, block in zip(hessians.unbind(1), blocks, strict=True):  # (N, C), (F, C * F)
             block += (features.T @ (line.unsqueeze(2) * features.unsqueeze(1)).flatten(1)).cpu()
@@ -139,7 +150,7 @@ class Diagonal(Structure):
         jacobians = jacobians.double()
         self.total += (jacobians * (hessians @ jacobians)).sum((0, 1)).cpu()
 
-    def add_linear(self, features: Tensor, hessians: Tensor) -> None:
+    def add_linear(self, features: Tensor, hessians: Tensor, counts: Tensor) -> None:
         self.total += (hessians.diagonal(dim1=1, dim2=2).T @ features.double().square()).flatten().cpu()
 
     def eigenvalues(self) -> Tensor:
@@ -163,16 +174,16 @@ class Kron(Structure):
     def __init__(self, outputs: int, inputs: int) -> None:
         self.outer = torch.zeros(outputs, outputs, dtype=torch.float64)
         self.inner = torch.zeros(inputs, inputs, dtype=torch.float64)
-        self.count = 0
+        self.count = 0.0
 
     def add(self, jacobians: Tensor, hessians: Tensor) -> None:
         raise StakesError("expected weights='last' with structure='kron', but got 'all': use 'full' or 'diag'")
 
-    def add_linear(self, features: Tensor, hessians: Tensor) -> None:
-        features = features[hessians.flatten(1).any(1)].double()  # of labels that count
+    def add_linear(self, features: Tensor, hessians: Tensor, counts: Tensor) -> None:
+        features = features.double()
         self.outer += hessians.sum(0).cpu()
-        self.inner += (features.T @ features).cpu()
-        self.count += len(features)
+        self.inner += ((counts.unsqueeze(1) * features).T @ features).cpu()
+        self.count += float(counts.sum())
 
     def eigenvalues(self) -> Tensor:
         outer, inner = (torch.linalg.eigvalsh(each) for each in (self.outer, self.inner))

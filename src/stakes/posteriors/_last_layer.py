@@ -93,6 +93,7 @@ def require_last(network: nn.Module, name: str, x: Inputs) -> None:
     """Refuse a network that does more with the outputs of its last layer than to return them."""
     plain, weights = without_dropout(network), layer_weights(network, name)
     expected, reason = inputs.call(plain, x), ""
+    expected = expected.unsqueeze(1) if expected.ndim == 1 else expected  # a logit, as `Bernoulli` takes it, too
     try:
         outputs = outputs_of(weights.unsqueeze(0), features_of(body_of(network, name), x, weights.shape[1]))[0]
         same = outputs.shape == expected.shape and torch.allclose(outputs, expected, rtol=1e-3, atol=1e-4)

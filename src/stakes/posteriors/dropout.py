@@ -29,6 +29,7 @@ from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, reusing
 from stakes.posteriors._sampling.over_draws import OverDraws
 from stakes.posteriors._sampling.probe import Probe, blank, layouts_without_values, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
+from stakes.posteriors._sampling.stand_in import has_hooks
 from stakes.posteriors.base import (
     FrozenDraws,
     Posterior,
@@ -134,6 +135,7 @@ class _NetworkInfo:
 
     layers: tuple[nn.Module, ...]
     rates: tuple[float, ...]  # of all layers; 0 for those that are no dropout
+    hooked: tuple[bool, ...]  # whether each layer has hooks
     keep: float
     group: int
     stacked: StackedLayers | None
@@ -152,12 +154,12 @@ class _NetworkInfo:
                 "controlled), let MCDropout.insert(network, p) do it, or use Ensemble, MeanField or Laplace"
             )
         keep = 1 - sum(dropout) / len(dropout)
-        return cls(layers, rates, keep, group_size(dropout), StackedLayers.of(network))
+        return cls(layers, rates, tuple(map(has_hooks, layers)), keep, group_size(dropout), StackedLayers.of(network))
 
     def holds_for(self, network: nn.Module) -> bool:
         layers = tuple(network.modules())
         same = len(layers) == len(self.layers) and all(map(operator.is_, layers, self.layers))
-        return same and tuple(map(dropout_rate, layers)) == self.rates
+        return same and tuple(map(dropout_rate, layers)) == self.rates and tuple(map(has_hooks, layers)) == self.hooked
 
     def layouts_for(self, x: Inputs, network: nn.Module) -> Mapping[str, MaskLayout] | None:
         """The layouts of masks that all examples can share; None if they cannot be determined."""

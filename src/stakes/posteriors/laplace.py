@@ -28,6 +28,7 @@ from stakes.posteriors._curvature import (
     Structure,
     best_prior_precision,
     jacobians,
+    label_counts,
     output_hessians,
     rows_of,
 )
@@ -131,7 +132,7 @@ class Laplace(Posterior):
         like, mean = weight_like(self.network), self._mean().double().cpu()
         total = STRUCTURES[self.structure](*mean.shape)
         network = without_dropout(self.network) if self.layer is None else body_of(self.network, self.layer)
-        empty = True
+        empty, learns = True, False
         with evaluating(self.likelihood):
             for batch in batches:
                 x, labels, weights = inputs.labelled(batch)
@@ -141,8 +142,11 @@ class Laplace(Posterior):
                 empty = False
                 weights = None if weights is None else weights.to(like.device)
                 self._add(total, network, x, labels.to(like.device), weights)
+                learns = learns or self.likelihood.learns_from(labels, weights)
         if empty:
             raise StakesError("expected batches of training examples, but there are none")
+        if not learns:
+            raise StakesError("expected training labels that count, but all are ignored, or have the weight 0")
         precision = best_prior_precision(total, mean) if isinstance(self.prior_sd, str) else self.prior_sd**-2
         for name, factor in total.factors(precision).items():
             getattr(self, name).copy_(factor)
@@ -190,16 +194,20 @@ class Laplace(Posterior):
             features = features_of(network, x, mean.shape[1])  # (B, F, ...)
             outputs, width = outputs_of(mean.unsqueeze(0), features)[0], max(mean.shape)
         if outputs.ndim < 2:
-            raise StakesError(f"expected network outputs of shape (B, C, ...), but got {tuple(outputs.shape)}")
+            raise StakesError(
+                f"expected network outputs of shape (B, C, ...), but got {tuple(outputs.shape)}: return (B, 1) for a "
+                "single logit, without squeeze"
+            )
         size = max(1, BLOCK_NUMBERS // (outputs[0].numel() * width))
         for first in range(0, len(outputs), size):
             block = slice(first, first + size)
-            counts = None if weights is None else weights[block]
-            hessians = output_hessians(self.likelihood, outputs[block], labels[block], counts)
+            weighted = outputs[block], labels[block], None if weights is None else weights[block]
+            hessians = output_hessians(self.likelihood, *weighted)
             if self.layer is None:
                 total.add(jacobians(network, inputs.rows(x, block)), hessians)
             else:
-                total.add_linear(rows_of(features[block], axes=1), hessians)
+                counts = label_counts(self.likelihood, *weighted)
+                total.add_linear(rows_of(features[block], axes=1), hessians, counts)
 
 
 class LaplaceDraws(FrozenDraws):

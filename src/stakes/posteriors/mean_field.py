@@ -31,8 +31,10 @@ from stakes.posteriors._sampling.masks import ActiveMasks, active
 from stakes.posteriors._sampling.over_draws import DrawTensors, OverDraws
 from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
+from stakes.posteriors._sampling.stand_in import StandIn
 from stakes.posteriors.base import FrozenDraws, Posterior, families, require_samples
 
+_Run = Callable[[dict[str, Tensor], Tensor], Tensor]  # a layer with other weights
 _PLAIN = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 )  # fmt: skip
@@ -165,7 +167,7 @@ class MeanFieldDraws(FrozenDraws):
         return weights
 
 
-class GaussianLayer(nn.Module):
+class GaussianLayer(StandIn):
     """A linear or convolutional layer with Gaussian weights: ``layer`` holds the means, ``rho`` the sds."""
 
     def __init__(self, layer: nn.Linear | _ConvNd, initial_sd: float) -> None:
@@ -174,22 +176,25 @@ class GaussianLayer(nn.Module):
         start = float(torch.tensor(initial_sd, dtype=torch.float64).expm1().log())  # softplus(start) = sd
         self.rho = nn.ParameterDict({key: torch.full_like(mean, start) for key, mean in layer.named_parameters()})
 
-    def forward(self, x: Tensor) -> Tensor:
-        mean: Tensor = self.layer(x)
-        return mean + (self._local_noise(x) if x.ndim == 2 else self._flipped_noise(x, mean))
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        def run(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+            out: Tensor = functional_call(self.layer, weights, (x, *args), kwargs)
+            return out
 
-    def _local_noise(self, x: Tensor) -> Tensor:
-        variances = {key: softplus(rho).square() for key, rho in self.rho.items()}
-        variance: Tensor = functional_call(self.layer, variances, (x.square(),))
+        mean: Tensor = self.layer(x, *args, **kwargs)
+        return mean + (self._local_noise(run, x) if x.ndim == 2 else self._flipped_noise(run, x, mean))
+
+    def _local_noise(self, run: _Run, x: Tensor) -> Tensor:
+        variance = run({key: softplus(rho).square() for key, rho in self.rho.items()}, x.square())
         return variance.clamp_min(1e-16).sqrt() * self._noise(torch.randn, variance.shape, variance)
 
-    def _flipped_noise(self, x: Tensor, mean: Tensor) -> Tensor:
+    def _flipped_noise(self, run: _Run, x: Tensor, mean: Tensor) -> Tensor:
         sd = {key: softplus(rho) for key, rho in self.rho.items()}
         sample = {"weight": sd["weight"] * torch.randn_like(sd["weight"])}
         if "bias" in sd:
             sample["bias"] = torch.zeros_like(sd["bias"])
         axis = -1 if isinstance(self.layer, nn.Linear) else 1
-        noise: Tensor = functional_call(self.layer, sample, (x * self._signs(x, axis),)) * self._signs(mean, axis, True)
+        noise = run(sample, x * self._signs(x, axis)) * self._signs(mean, axis, True)
         if "bias" in sd:
             fresh = self._noise(torch.randn, _per_example(mean, axis), mean)  # (B, 1, ..., features, ..., 1)
             noise = noise + fresh * sd["bias"].reshape([-1 if n == axis % mean.ndim else 1 for n in range(mean.ndim)])
@@ -204,15 +209,6 @@ class GaussianLayer(nn.Module):
 
     def _signs(self, like: Tensor, axis: int, opposite: bool = False) -> Tensor:
         return self._noise(_random_signs, _per_example(like, axis), like, opposite)
-
-    @property
-    def weight(self) -> Tensor:
-        """The mean, for code that looks at a layer's weight (its device, say)."""
-        return self.layer.weight
-
-    @property
-    def bias(self) -> Tensor | None:
-        return self.layer.bias
 
     def kl(self, prior_sd: float) -> Tensor:
         terms = []

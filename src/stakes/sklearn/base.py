@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -21,6 +22,7 @@ from stakes.predictors import SampledPosterior
 from stakes.tables.kind import Kind
 from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Problem, Recipe
 from stakes.tables.split import Fold, folds
+from stakes.tables.task import network as require_network
 from stakes.tables.train import train_mix
 from stakes.training.config import Training
 from stakes.training.examples import TensorExamples
@@ -66,9 +68,9 @@ class DecisionEstimator(BaseEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def _weights(self, X: Any, sample_weight: Any, groups: Any) -> NDArray[np.float64]:
+    def _weights(self, X: Any, sample_weight: Any, groups: Any, times: Any) -> NDArray[np.float64]:
         """(N,) of the rows, checked; a row with the weight 0 is left out."""
-        check_consistent_length(X, groups)
+        check_consistent_length(X, groups, times)
         weights: NDArray[np.float64] = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         return weights
 
@@ -90,8 +92,12 @@ class DecisionEstimator(BaseEstimator):
         scaled = None if even else torch.from_numpy(weights[used] / weights[used].mean()).float()
         examples = TensorExamples(self._tensor(X[used]).float(), torch.from_numpy(labels[used]), scaled)
         problem = Problem(examples, (), utility.rows(used), Features(X.shape[1]))
-        own_groups, own_times = (None if each is None else column_or_1d(each)[used] for each in (groups, times))
-        problem = self._divided(problem, labels[used], own_groups, own_times)
+        problem = self._divided(
+            problem,
+            labels[used],
+            None if groups is None else column_or_1d(groups)[used],
+            None if times is None else _as_numbers(times)[used],
+        )
         with one_thread():
             self.predictor_, self.details_ = train_mix(
                 self.kind, self.model, problem, self._recipe(**recipe), self._seed, _in_double
@@ -105,7 +111,7 @@ class DecisionEstimator(BaseEstimator):
         if len(labels) < FEWEST_ROWS:
             return replace(problem, folds=(Fold(rows, rows[:0]),))
         if times is not None:
-            return problem.in_time(times.astype(np.float64), self.folds, seed)
+            return problem.in_time(times, self.folds, seed)
         strata = self.kind.strata(labels)
         return replace(problem, folds=folds(strata, rows if groups is None else groups, self.folds, seed))
 
@@ -114,11 +120,12 @@ class DecisionEstimator(BaseEstimator):
         return self.predictor_(self._tensor(validate_data(self, X, dtype=np.float64, reset=False)))
 
     def _recipe(self, **others: Any) -> Recipe:
-        rate = LEARNING_RATES[self.network] if self.learning_rate is None else self.learning_rate
+        network = require_network(self.network)
+        rate = LEARNING_RATES[network] if self.learning_rate is None else self.learning_rate
         training = Training(self.epochs, self.batch_size, rate, patience=self.patience, select="nll")
-        posterior = FAMILIES[self.network] if self.posterior is None else self.posterior
+        posterior = FAMILIES[network] if self.posterior is None else self.posterior
         return Recipe(
-            network=self.network,
+            network=network,
             tabm=self.tabm or {},
             hidden=tuple(self.hidden),
             dropout=self.dropout,
@@ -130,6 +137,22 @@ class DecisionEstimator(BaseEstimator):
 
     def _tensor(self, X: Any) -> torch.Tensor:
         return torch.from_numpy(self._scaler.transform(X))
+
+
+def _as_numbers(times: Any) -> NDArray[np.float64]:
+    """(N,) of numbers, or of dates as NumPy and pandas have them."""
+    values = column_or_1d(times)
+    try:
+        known = not pd.isna(values).any()
+        numbers = (values.astype("datetime64[s]") if values.dtype.kind == "M" else values).astype(np.float64)
+    except (TypeError, ValueError):
+        known = False
+    if not known or not np.isfinite(numbers).all():
+        raise StakesError(
+            "expected a time for each row, as a number or a date: convert texts with pd.to_datetime(times), and leave "
+            "out rows without one"
+        )
+    return np.asarray(numbers)
 
 
 def _in_double(predictor: Predictor) -> Predictor:

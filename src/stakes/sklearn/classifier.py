@@ -104,13 +104,13 @@ class DecisionClassifier(ClassifierMixin, DecisionEstimator):
 
         ``costs``, where each row has its own: ``(N, decisions, outcomes)``, in the order of `utility`, or of the
         classes without one; or a utility with a table for each row, such as `FormulaUtility.for_rows` makes.
-        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) numbers:
-        models are chosen on later rows than they were trained on, and then made of all rows.
+        ``groups``, (N,): rows of one group, a patient's, say, stay on one side of every fold. ``times``, (N,) numbers
+        or dates: models are chosen on later rows than they were trained on, and then made of all rows.
         """
         self.kind.catalogue.require(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        weights = self._weights(X, sample_weight, groups)
+        weights = self._weights(X, sample_weight, groups, times)
         self.classes_ = np.unique(y)
         if len(np.unique(y[weights > 0])) < 2:
             raise StakesError("expected at least 2 classes with a weight above 0, but got 1 class: nothing to decide")

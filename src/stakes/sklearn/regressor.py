@@ -12,10 +12,12 @@ from stakes._io.parallel import one_thread
 from stakes.decisions import AmountDecisions, Decisions, decide
 from stakes.errors import StakesError
 from stakes.mixtures import Quantiles
+from stakes.mixtures.atoms import interval
 from stakes.sklearn.base import DecisionEstimator
 from stakes.tables.amounts.kind import Amounts
 from stakes.tables.amounts.other_costs import warn_beyond_levels
 from stakes.tables.problem import PATIENCE, LikelihoodName, Recipe
+from stakes.tables.task import likelihood as require_likelihood
 from stakes.training.config import Training
 from stakes.utility import Squared
 from stakes.utility.amounts import NumberUtility
@@ -103,7 +105,7 @@ class DecisionRegressor(RegressorMixin, DecisionEstimator):
         """
         self.kind.catalogue.require(self.model)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-        weights = self._weights(X, sample_weight, groups)
+        weights = self._weights(X, sample_weight, groups, times)
         if self.utility is not None and (not isinstance(self.utility, NumberUtility) or self.utility.per_example):
             raise StakesError(
                 "expected one utility of numbers for all rows, such as Newsvendor(under=15, over=5): pass those of "
@@ -111,9 +113,8 @@ class DecisionRegressor(RegressorMixin, DecisionEstimator):
             )
         self.utility_ = self.utility or costs or Squared()
         self._costs_by_row = costs is not None
-        self._train(
-            X, y.astype(np.float64), weights, self._utility_of(costs, len(X)), groups, times, likelihood=self.likelihood
-        )
+        utility, likelihood = self._utility_of(costs, len(X)), require_likelihood(self.likelihood)
+        self._train(X, y.astype(np.float64), weights, utility, groups, times, likelihood=likelihood)
         return self
 
     def decide(self, X: Any, costs: NumberUtility | None = None) -> Decisions:
@@ -145,10 +146,7 @@ class DecisionRegressor(RegressorMixin, DecisionEstimator):
 
     def predict_interval(self, X: Any, share: float = 0.9) -> NDArray[np.float64]:
         """(N, 2) two numbers between which the outcome lies with probability ``share``, as much beyond either."""
-        if not 0 < share < 1:
-            raise StakesError(f"expected a share of the outcomes above 0 and below 1, but got {share}")
-        quantiles = self._quantiles(X)
-        return np.stack([quantiles.quantile(level).numpy() for level in ((1 - share) / 2, (1 + share) / 2)], 1)
+        return np.stack([end.numpy() for end in interval(self._quantiles(X), share)], 1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, costs: NumberUtility | None = None) -> float:
         """The mean utility of the decisions for X, when y turns out to be true; without a utility, R^2."""

@@ -41,7 +41,8 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
     require_columns(path, [task.target], columns)
     if task.target in utility.columns:
         raise StakesError(
-            f"the costs depend on the target {task.target!r}, which is not known when a decision is taken"
+            f"the costs depend on the target {task.target!r}, which is not known when a decision is taken; "
+            "use a column that is known before, such as a forecast"
         )
     if path == task.data:
         require_columns(path, task.drop, columns)
@@ -83,11 +84,13 @@ def _with_lags(
         return None, columns
     named = [name for name in (task.time, task.series) if name is not None]
     require_columns(path, named, columns)
+    if before is not None:
+        return before.extended(columns), before.add(columns)
     lags = Lags.fit(columns, task.target, task.time, task.lags, task.series, time_format)
     clash = [name for name in lags.names if name in columns]
     if clash:
         raise StakesError(f"--lags makes the columns {listing(clash)}, which the table has already; rename them")
-    return lags, lags.add(columns, first=True) if before is None else before.add(columns)
+    return lags, lags.add(columns, first=True)
 
 
 def roles(task: TableTask) -> dict[str, str]:

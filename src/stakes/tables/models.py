@@ -81,9 +81,9 @@ TRAINED: dict[str, Model] = {
         ),
         FinetunedModel("noise+calibrated", "noise", objective=LossCalibrated, noisy=True),
         RowModel("boosting", effort=2, fit=_boosting),
-        RowModel("forest", effort=2, fit=_forest),
+        RowModel("forest", effort=2, fit=_forest, stops_early=False),
         RowModel("logistic", fit=_logistic),
-        RowModel("constant", fit=_constant),
+        RowModel("constant", fit=_constant, stops_early=False),
     )
 }
 

@@ -171,7 +171,7 @@ def share_or_file(text: str | None) -> Path | float | str | None:
 
 def network(text: str) -> Literal["tabm", "mlp"]:
     if text not in FAMILIES:
-        raise StakesError(f"--network: expected one of {listing(FAMILIES)}, but got {text!r}")
+        raise StakesError(f"expected the network to be one of {listing(FAMILIES)}, but got {text!r}")
     return "tabm" if text == "tabm" else "mlp"
 
 
@@ -179,7 +179,7 @@ def likelihood(text: str) -> LikelihoodName:
     for name in get_args(LikelihoodName):
         if text == name:
             return cast(LikelihoodName, name)
-    raise StakesError(f"--likelihood: expected one of {listing(get_args(LikelihoodName))}, but got {text!r}")
+    raise StakesError(f"expected the likelihood to be one of {listing(get_args(LikelihoodName))}, but got {text!r}")
 
 
 def lags(text: str) -> tuple[int, ...]:

@@ -17,12 +17,12 @@ from stakes._io.parallel import one_thread
 from stakes.decisions import decide
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
-from stakes.objectives import Objective, by_label
+from stakes.objectives import Objective
 from stakes.posteriors.base import Posterior, weight_like
 from stakes.training._checkpoint import Checkpoint, ModelState
 from stakes.training._steps import MakeOptimizer, MakeScheduler, Steps
 from stakes.training.config import Epoch, Step, Training
-from stakes.training.examples import Batch, Examples, Shard
+from stakes.training.examples import Examples, Shard
 from stakes.utility import Utility
 
 if TYPE_CHECKING:
@@ -125,8 +125,9 @@ class TrainingLoop:
         # The loss is a mean over the models of a stack, but each takes the step that is its own.
         scale = None if models == 1 else torch.tensor(float(models), device=self.fabric.device)
         batches, batches_seen, learns = iter(data.batches), 0, False
+        likelihood = self._losses.posterior.likelihood
         while group := list(itertools.islice(batches, self.config.accumulate)):
-            learns = learns or any(self._counts(batch) for batch in group)
+            learns = learns or any(likelihood.learns_from(batch.labels, batch.weights) for batch in group)
             loss = self.steps.take(group, number, batches_seen / (data.batch_count or 1), scale)
             examples = sum(len(batch.labels) for batch in group)
             total.add_(loss, alpha=examples)
@@ -139,14 +140,6 @@ class TrainingLoop:
             )
         losses = self._gather(float(total) / count)
         return sum(losses) / len(losses)
-
-    def _counts(self, batch: Batch) -> bool:
-        """Whether there is something to learn from it."""
-        counted = self._losses.posterior.likelihood.counted(batch.labels)
-        if batch.weights is None:
-            return counted is None or bool(counted.any())
-        weights = by_label(batch.weights, batch.labels.shape)
-        return bool((weights > 0 if counted is None else (weights > 0) & counted).any())
 
     def _require_finite(self, loss: float, number: int, models: Sequence[ModelState]) -> None:
         """Raise if training has diverged, in the loss or in the last step of the epoch; the best weights are kept."""
@@ -251,7 +244,7 @@ def score(
         except StakesError as error:
             raise StakesError(f"a batch of {len(labels)} validation examples: {error}") from None
         weights = torch.ones(len(labels)) if batch.weights is None else batch.weights.cpu()
-        weights, labels = by_label(weights, labels.shape).expand(labels.shape).double(), labels.cpu()
+        weights, labels = inputs.by_label(weights, labels.shape).expand(labels.shape).double(), labels.cpu()
         counted = posterior.likelihood.counted(labels)
         if counted is not None:
             weights, labels = weights.where(counted, 0), labels.where(counted, 0)

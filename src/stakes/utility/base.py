@@ -1,5 +1,7 @@
 """The contract of a utility: what a decision is worth, whatever decisions and outcomes are."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -271,6 +273,13 @@ class Utility(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Its settings in JSON types, with its kind; `from_dict` builds it again."""
+
+    def digest(self) -> str:
+        """A short text by which a checkpoint tells it from others."""
+        try:
+            return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        except StakesError:  # of a function, which cannot be told from another one
+            return type(self).__name__
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> "Utility":

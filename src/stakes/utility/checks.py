@@ -1,6 +1,7 @@
 """Checks of utility tables: what is refused, and what can be used but is probably not what was meant."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,3 +111,13 @@ def _useless_outcomes(table: NDArray[np.float64], outcomes: Sequence[str]) -> li
                 "no decision tells them apart"
             )
     return messages
+
+
+def require_choices(choices: NDArray[Any], shape: tuple[int, ...], decisions: int) -> None:
+    """Refuse what are not numbers of decisions, one for each outcome."""
+    whole = choices.dtype.kind in "iu" and choices.shape == shape
+    if not whole or (choices.size and not 0 <= choices.min() <= choices.max() < decisions):
+        raise StakesError(
+            f"expected a decision from 0 to {decisions - 1} for each outcome, {shape}, but got {choices.dtype} of the "
+            f"shape {choices.shape}" + (f", from {choices.min()} to {choices.max()}" if choices.size else "")
+        )

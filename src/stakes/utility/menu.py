@@ -3,12 +3,15 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from stakes.errors import StakesError
 from stakes.outcomes import Outcomes
 from stakes.utility.amounts import NumberUtility
-from stakes.utility.checks import refuse_repeats
+from stakes.utility.checks import refuse_repeats, require_choices
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,6 +31,10 @@ class MenuUtility(NumberUtility):
     @abstractmethod
     def expected_costs(self, outcomes: Outcomes) -> Tensor:
         """``(..., K) -> (..., D)``."""
+
+    def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
+        require_choices(torch.as_tensor(choice).cpu().numpy(), np.shape(outcome), len(self.decisions))
+        return super().realised(choice, outcome)
 
     def expected(self, outcomes: Outcomes) -> Tensor:
         return self.best - self.expected_costs(outcomes)

@@ -13,7 +13,7 @@ from torch import Tensor
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.outcomes import Outcomes
 from stakes.utility.base import Given, Utility, utilities
-from stakes.utility.checks import never_best, refuse_repeats, table_warnings
+from stakes.utility.checks import never_best, refuse_repeats, require_choices, table_warnings
 from stakes.utility.formula import Formula
 
 Table = ArrayLike | Mapping[str, Mapping[str, float]]
@@ -182,13 +182,7 @@ class TableUtility(Utility):
 
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
         choices, outcomes = np.asarray(choice), self._class_numbers(outcome)
-        whole = choices.dtype.kind in "iu" and choices.shape == outcomes.shape
-        if not whole or (choices.size and not 0 <= choices.min() <= choices.max() < len(self.decisions)):
-            raise StakesError(
-                f"expected a decision from 0 to {len(self.decisions) - 1} for each outcome, {outcomes.shape}, but got "
-                f"{choices.dtype} of the shape {choices.shape}"
-                + (f", from {choices.min()} to {choices.max()}" if choices.size else "")
-            )
+        require_choices(choices, outcomes.shape, len(self.decisions))
         return self.values[(*self._tables_of(choices.shape), choices, outcomes)]  # type: ignore[no-any-return]
 
     def regrets(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:

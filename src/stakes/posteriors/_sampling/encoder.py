@@ -21,7 +21,7 @@ from torch._C._functorch import is_batchedtensor
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from stakes.posteriors._sampling.fusion import is_exactly
-from stakes.posteriors._sampling.layers import FrozenAttention
+from stakes.posteriors._sampling.layers import FrozenAttention, attention_bias, without_masked_rows
 from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, active_masks
 
 BLOCK_BYTES = 2 * 2**20  # of hidden units of all draws that are computed at once
@@ -116,7 +116,7 @@ class FusedEncoderLayer:
         kept = self._take(masks, src)
         batch_first = layer.self_attn.batch_first
         x = src if batch_first else src.transpose(0, 1)  # (B, T, E)
-        bias = _attention_bias(src_mask, src_key_padding_mask, x, layer.self_attn.num_heads)
+        bias = attention_bias(src_mask, src_key_padding_mask, x, layer.self_attn.num_heads)
         out: Tensor = _BatchedForward.apply(partial(self._run, bias), x, *kept)  # type: ignore[no-untyped-call]
         return out if batch_first else out.transpose(0, 1)
 
@@ -209,8 +209,8 @@ class FusedEncoderLayer:
         for queries, keys, out in zip(q.unbind(), k.mT.unbind(), scores.unbind(), strict=True):
             torch.baddbmm(out, queries, keys, beta=0, alpha=scale, out=out)
         scores = scores.view(heads, draws, rows, length, length)
-        scores = scores if bias is None else scores + bias
-        return scores.softmax(-1), v.unflatten(1, (draws, rows))  # type: ignore[no-untyped-call]
+        weights = scores.softmax(-1) if bias is None else without_masked_rows((scores + bias).softmax(-1), bias)
+        return weights, v.unflatten(1, (draws, rows))  # type: ignore[no-untyped-call]
 
     def _attend(self, weights: Tensor, values: Tensor) -> Tensor:
         """``(S, B, T, E)`` the output of attention, from its weights after dropout."""
@@ -256,21 +256,6 @@ class _BatchedForward(torch.autograd.Function):
 
 def _part(mask: Tensor | None, block: slice) -> Tensor | None:
     return mask if mask is None or len(mask) == 1 else mask[block]
-
-
-def _attention_bias(mask: Tensor | None, padding: Tensor | None, x: Tensor, heads: int) -> Tensor | None:
-    """``(heads, 1, B, T, T)``, with 1 in place of what shares it: what is added to the scores of attention."""
-    parts = []
-    if mask is not None:  # (T, T) or (B heads, T, T)
-        mask = mask.view(-1, 1 if mask.ndim == 2 else heads, *mask.shape[-2:])
-        parts.append(mask.transpose(0, 1).unsqueeze(1))
-    if padding is not None:  # (B, T)
-        parts.append(padding[None, None, :, None])
-    added = [
-        torch.where(part, -torch.inf, 0.0).to(x.dtype) if part.dtype == torch.bool else part.to(x.dtype)
-        for part in parts
-    ]
-    return sum(added[1:], added[0]) if added else None
 
 
 def _sum(x: Tensor, y: Tensor, mask: Tensor | None, scale: float) -> Tensor:

@@ -27,6 +27,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from stakes.inputs import Inputs
 from stakes.posteriors._sampling.insert import CHILD, drop_first
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskedLinear, forget_prefixes, prefix
+from stakes.posteriors._sampling.stand_in import has_hooks
 
 _COUNTS_ON_ORDER = "view size is not compatible"  # in the error of `view`
 _IMAGES = 4  # axes
@@ -108,14 +109,15 @@ class ImageOrder:
 
 
 def is_plain(sequence: nn.Sequential) -> bool:
-    return type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence)
+    replaced = type(sequence).forward is not nn.Sequential.forward or "forward" in vars(sequence)
+    return not replaced and not has_hooks(sequence)
 
 
 def is_exactly(layer: object, *types: type[_M]) -> TypeGuard[_M]:
     """Whether the layer is exactly one of these types, without hooks or a replaced forward."""
     if not isinstance(layer, nn.Module) or type(layer) not in types:
         return False
-    return not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
+    return not has_hooks(layer) and "forward" not in vars(layer)
 
 
 class _FusedForward:
@@ -270,7 +272,7 @@ class _WithReLU(nn.Module):
 
 
 def fuse_dropout(first: nn.Module, second: nn.Module) -> nn.Module | None:
-    if isinstance(first, FrozenDropout) and is_exactly(second, nn.Linear):
+    if isinstance(first, FrozenDropout) and not has_hooks(first) and is_exactly(second, nn.Linear):
         return MaskedLinear(first, second)
     return None
 

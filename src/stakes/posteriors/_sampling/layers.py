@@ -3,11 +3,13 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from stakes.errors import StakesError
@@ -90,7 +92,11 @@ def frozen(network: nn.Module) -> nn.Module:
     """A copy in eval mode, without gradients, whose dropout layers apply the masks of the current draw."""
 
     def swap(name: str, layer: nn.Module) -> nn.Module | None:
-        return FrozenDropout(name, layer) if isinstance(layer, _DropoutNd) and dropout_rate(layer) > 0 else None
+        if not isinstance(layer, _DropoutNd) or dropout_rate(layer) == 0:
+            return None
+        stand_in = FrozenDropout(name, layer)
+        stand_in.take_hooks()
+        return stand_in
 
     network = swap_layers(network, swap)
     for name, layer in network.named_modules():
@@ -101,10 +107,50 @@ def frozen(network: nn.Module) -> nn.Module:
 
 def without_dropout(network: nn.Module) -> nn.Module:
     """A copy in eval mode, without gradients, whose dropout layers drop nothing in any mode."""
-    network = copy.deepcopy(network)
+    network = copied(network)
     for layer in dropout_layers(network):
         setattr(layer, "p" if isinstance(layer, _DropoutNd) else "dropout", 0.0)
     return _for_inference(network)
+
+
+def copied(network: nn.Module) -> nn.Module:
+    """A copy of its own; what cannot be copied is refused."""
+    if any(isinstance(parameter, UninitializedParameter) for parameter in network.parameters()):
+        raise StakesError(
+            "expected a network whose layers know their sizes: pass a batch through its lazy layers first"
+        )
+    known: dict[int, Any] = {}
+    for name, module in network.named_modules():
+        where = f" of {name!r}" if name else ""
+        for key, value in [*vars(module).items(), *_hooks(module)]:
+            if isinstance(value, Tensor) and value.grad_fn is not None:  # made of others by a hook, which makes it anew
+                known[id(value)] = value.detach().clone()
+            if _refers_to_modules(value):
+                raise StakesError(
+                    f"expected a network that can be copied, but the function in {key!r}{where} refers to layers by "
+                    "itself, and in a copy it would still call those of the original: write it as a method"
+                )
+    return copy.deepcopy(network, known)
+
+
+def _hooks(module: nn.Module) -> list[tuple[str, Any]]:
+    return [("a hook", hook) for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())]
+
+
+def _refers_to_modules(value: Any) -> bool:
+    """Whether it is a function that has modules among the variables around it, or a list of such functions."""
+    if isinstance(value, list | tuple):
+        return any(map(_refers_to_modules, value))
+    cells = value.__closure__ or () if isinstance(value, FunctionType) else ()
+    return any(isinstance(cell.cell_contents, nn.Module) for cell in cells if _is_filled(cell))
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 (raises where the variable has no value)
+    except ValueError:
+        return False
+    return True
 
 
 def _for_inference(network: nn.Module) -> nn.Module:
@@ -140,6 +186,13 @@ class FrozenAttention:
         _, weights = nn.MultiheadAttention.forward(
             layer, query, key, value, key_padding_mask, True, attn_mask, False, is_causal
         )
+        bias = attention_bias(attn_mask, key_padding_mask, query, layer.num_heads) if query.ndim == 3 else None
+        if (
+            bias is not None
+            and weights is not None
+            and not (need_weights or layer.add_zero_attn or layer.bias_k is not None)
+        ):
+            weights = without_masked_rows(weights, bias.squeeze(1).movedim(0, -3))  # from (heads, 1, B, T, S)
         weights = self.dropout(weights)  # (B, heads, T, S), or (heads, T, S) without a batch
         batch_second = query.ndim == 3 and not layer.batch_first
         heads = self._values(value.transpose(0, 1) if batch_second else value)  # (B, heads, S, E / heads)
@@ -162,6 +215,26 @@ class FrozenAttention:
         if layer.add_zero_attn:
             value = torch.cat([value, value.new_zeros(one)], -2)
         return value.unflatten(-1, (layer.num_heads, -1)).transpose(-2, -3)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def attention_bias(mask: Tensor | None, padding: Tensor | None, x: Tensor, heads: int) -> Tensor | None:
+    """``(heads, 1, B, T, S)``, with 1 in place of what shares it: what is added to the scores of attention."""
+    parts = []
+    if mask is not None:  # (T, S) or (B heads, T, S)
+        mask = mask.view(-1, 1 if mask.ndim == 2 else heads, *mask.shape[-2:])
+        parts.append(mask.transpose(0, 1).unsqueeze(1))
+    if padding is not None:  # (B, S)
+        parts.append(padding[None, None, :, None])
+    added = [
+        torch.where(part, -torch.inf, 0.0).to(x.dtype) if part.dtype == torch.bool else part.to(x.dtype)
+        for part in parts
+    ]
+    return sum(added[1:], added[0]) if added else None
+
+
+def without_masked_rows(weights: Tensor, bias: Tensor) -> Tensor:
+    """Attention weights, 0 for a position that may look at none, as scaled_dot_product_attention has them."""
+    return weights.masked_fill((bias == -torch.inf).all(-1, keepdim=True), 0)
 
 
 class FrozenRecurrent:
@@ -211,7 +284,7 @@ def swap_layers(network: nn.Module, swap: Callable[[str, nn.Module], nn.Module |
 
     A layer used in several places is swapped once, so that it stays one layer.
     """
-    root = nn.ModuleDict({"network": copy.deepcopy(network)})
+    root = nn.ModuleDict({"network": copied(network)})
     swapped = {layer: new for name, layer in root["network"].named_modules() if (new := swap(name, layer))}
     parents = [module for module in root.modules() if module not in swapped]
     for parent in parents:

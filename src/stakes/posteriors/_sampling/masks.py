@@ -13,6 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from stakes import seeds
 from stakes.errors import StakesError
 from stakes.posteriors._sampling.balance import seeded_masks, unpack
+from stakes.posteriors._sampling.stand_in import StandIn
 
 _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 _IMAGE_AXES = 3
@@ -199,13 +200,14 @@ def _is_reusable(x: Any) -> bool:
     return isinstance(x, Tensor) and not torch._C._functorch.is_batchedtensor(x) and not x.is_inference()
 
 
-class FrozenDropout(nn.Module):
+class FrozenDropout(StandIn):
     """Stands for a dropout layer, and applies the mask of the current draw."""
+
+    layer: _DropoutNd
 
     def __init__(self, name: str, layer: _DropoutNd) -> None:
         super().__init__()
         self.name, self.layer = name, layer
-        self.p = layer.p  # networks may read it, to call a function with it in training: a probe then sees that
 
     def next_mask(self, x: Tensor) -> tuple[MaskLayout, Tensor] | None:
         if _thread.source is None:
@@ -227,8 +229,8 @@ class FrozenDropout(nn.Module):
             return masked(self.layer, x, mask.unsqueeze(axis) if axis > 0 else mask)
         mask = mask if several else mask.unsqueeze(0)
         mask = mask.unsqueeze(axis + 1).unsqueeze(axis + 1) if alone else mask  # (S, ..., outer, inner, ...)
-        sizes = (layout.outer, len(mask), -1, layout.inner)
-        mask = mask.movedim(0, axis + 1).unsqueeze(axis + 2)  # (..., outer, S, 1, inner, ...)
+        sizes = (layout.outer, -1, len(mask), layout.inner)
+        mask = mask.movedim(0, axis + 1).unsqueeze(axis + 1)  # (..., outer, 1, S, inner, ...)
         unfolded = x.unflatten(axis, sizes)  # type: ignore[no-untyped-call]
         return masked(self.layer, unfolded, mask).flatten(axis, axis + 3)
 

@@ -41,10 +41,13 @@ class OverDraws:
         rows = inputs.count(x)
         if self.recurrent and all(layout.axis is not None for layout in layouts.values()):
             samples = len(next(iter(masks.values())))
-            repeated = inputs.cat([x] * samples)  # (S B, ...)
+            # (B S, ...): all draws of an input beside each other, as lengths may have to be in order.
+            repeated = inputs.map_tensors(
+                lambda each: each.unsqueeze(1).expand(-1, samples, *each.shape[1:]).flatten(0, 1), x
+            )
             with active(ActiveMasks(masks, layouts, samples * rows)):
                 out = inputs.call(network, repeated)
-            return out.reshape(samples, rows, *out.shape[1:])
+            return out.reshape(rows, samples, *out.shape[1:]).transpose(0, 1)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
             with active(ActiveMasks(masks, layouts, rows)):

@@ -58,18 +58,28 @@ class Lags:
             raise StakesError(f"column {time!r}: expected rows of several times for --lags, but all have one")
         counted = _months(times) if monthly else times
         gaps = [np.diff(np.unique(counted[groups == group])) for group in np.unique(groups)]
+        if not any(map(len, gaps)):
+            raise StakesError(
+                f"column {series!r}: expected several times of each series for --lags, but each has one row; check "
+                "--series, or leave out --lags"
+            )
         least = min(each.min() for each in gaps if len(each))
         step, months = (MONTHS, int(least)) if monthly else (float(least), 1)
-        without_tail = cls(target, time, tuple(lags), series, time_format.pattern, step, months, float(distinct[0]))
-        steps = without_tail._steps(frame)
-        without_tail._refuse_gaps(frame, steps, groups)
-        amounts = written_numbers(frame[target])
-        tail: dict[str, dict[str, float]] = {}
-        for group in np.unique(groups):
-            rows = np.flatnonzero(groups == group)
-            last = rows[np.argsort(steps[rows])][-max(lags) :]
-            tail[group] = {str(steps[row]): float(amounts[row]) for row in last}
-        return replace(without_tail, tail=tail)
+        start = float(distinct[0])
+        return cls(target, time, tuple(lags), series, time_format.pattern, step, months, start).extended(frame)
+
+    def extended(self, frame: pd.DataFrame) -> "Lags":
+        """With the amounts of these rows among the last ones of each series; a gap in time is an error."""
+        steps, groups = self._steps(frame), _groups(frame, self.series)
+        self._refuse_gaps(frame, steps, groups)
+        known = {group: dict(last) for group, last in self.tail.items()}
+        for group, step, amount in zip(groups, steps.tolist(), written_numbers(frame[self.target]), strict=True):
+            known.setdefault(group, {})[str(step)] = float(amount)
+        tail = {
+            group: {step: amounts[step] for step in sorted(amounts, key=int)[-max(self.lags) :]}
+            for group, amounts in known.items()
+        }
+        return replace(self, tail=tail)
 
     @property
     def names(self) -> tuple[str, ...]:

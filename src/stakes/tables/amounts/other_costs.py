@@ -47,7 +47,10 @@ def given_costs(
     bounds = saved.range.to_dict() if isinstance(saved, AmountUtility | PricedNewsvendor) else {}
     priced = newsvendor(under, over, unit=saved.unit, **bounds)
     if target in priced.columns:
-        raise StakesError(f"the costs depend on the target {target!r}, which is not known when a decision is taken")
+        raise StakesError(
+            f"the costs depend on the target {target!r}, which is not known when a decision is taken; use a column "
+            "that is known before, such as a forecast"
+        )
     return priced
 
 
