@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from stakes import Ensemble, MCDropout, StakesError, Utility, decide
+from stakes.decisions import rules
 from stakes.outcomes import Outcomes
 from stakes.utility import TableUtility
 
@@ -195,6 +196,19 @@ def test_the_stated_error_covers_the_truth_as_often_as_it_says(samples: int) -> 
     share = np.mean(covered)
     assert share >= 0.92
     assert share <= 0.98 or samples < 50
+
+
+@pytest.mark.parametrize("samples", [50, 55, 64, 109])
+def test_the_error_is_the_spread_of_repeated_runs_with_an_unfinished_group_too(samples: int) -> None:
+    posterior, x = MCDropout(network()), torch.tensor([[0.3, -0.8]])
+    means, squares = [], []
+    for seed in range(300):
+        values = posterior.draw(samples, seed)(x).probs()[:, 0] @ torch.tensor([1.0, -1.0, 0.0])
+        means.append(float(values.mean()))
+        error, freedom = rules._standard_error(values, posterior.draw(samples, seed).group)
+        squares.append(float(error) ** 2)
+        assert freedom == samples // 10 - 1
+    assert np.sqrt(np.mean(squares)) == pytest.approx(np.std(means), rel=0.12)
 
 
 @settings(max_examples=5, deadline=None)

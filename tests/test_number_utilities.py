@@ -235,6 +235,8 @@ def test_json_brings_it_back(utility: Utility) -> None:
         (lambda: Newsvendor(1, 1).with_limit(1.0, form="cubic"), "'linear' or 'exponential'"),
         (lambda: Newsvendor(1, 1).expected(several(2)), "there is no list"),
         (lambda: Newsvendor(1, 1).realised([1.0], [1.0, 2.0]), "a decision for each outcome"),
+        (lambda: UTILITIES["curves"].realised([0, 5], [1.0, 2.0]), "a decision from 0 to 2 for each outcome"),
+        (lambda: UTILITIES["curves"].realised([0.0, 1.0], [1.0, 2.0]), "but got float32 of the shape"),
         (lambda: Newsvendor(1, 1).best_choice(Outcomes(torch.tensor([[0.5, 0.5]]))), "named classes"),
         (lambda: Utility.from_function(lambda h, y: h, Range(0)), "expected bounds"),
         (lambda: Utility.from_function(lambda h, y: h, []), "names of the decisions"),

@@ -4,6 +4,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -143,6 +144,24 @@ def test_groups_times_and_weights() -> None:
     assert model.predict(x).max() < 500
     with pytest.raises(StakesError, match="but got both"):
         model.fit(x, y, groups=groups, times=groups)
+    days = pd.date_range("2024-01-01", periods=200)
+    by_date, by_number = (
+        DecisionRegressor(model="constant", random_state=0).fit(x, y, times=times).predict(x)
+        for times in (days, np.arange(200) * 86_400 + 1_704_067_200)
+    )
+    assert by_date.tolist() == by_number.tolist()
+    for bad in (days.astype(str), days.where(days.day > 1), np.where(np.arange(200) == 7, np.nan, 1.0)):
+        with pytest.raises(StakesError, match="expected a time for each row, as a number or a date"):
+            model.fit(x, y, times=bad)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(x, y, times=np.arange(199))
+
+
+@pytest.mark.parametrize("setting", [{"network": "resnet"}, {"likelihood": "gausian"}])
+def test_unknown_names_are_refused_with_the_known_ones(setting: dict[str, str]) -> None:
+    (name, value), (x, y) = *setting.items(), demand(60)
+    with pytest.raises(StakesError, match=f"expected the {name} to be one of .* but got {value!r}"):
+        DecisionRegressor(model="standard", **setting).fit(x, y)
 
 
 def test_costs_that_ask_for_quantiles_that_models_do_not_say_are_told() -> None:

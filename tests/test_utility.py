@@ -200,6 +200,13 @@ def test_both_forms_of_a_cost_file(tmp_path: Path, text: str) -> None:
     assert (utility.decisions, utility.outcomes, utility.unit) == (NAMES, NAMES, "£")
 
 
+def test_the_unit_of_a_corner_in_any_language(tmp_path: Path) -> None:
+    file = tmp_path / "costs.csv"
+    for corner, unit in {"Kosten (€)": "€", "coste [EUR]": "EUR", "decision (nurse)": ""}.items():
+        file.write_text(f"{corner},a,b\na,0,1.500\nb,1,0\n")
+        assert Utility.from_csv(file).unit == unit
+
+
 def test_a_file_may_hold_utilities_and_more_decisions_than_outcomes(tmp_path: Path) -> None:
     file = tmp_path / "u.csv"
     file.write_text("utility,repaid,defaulted\ngrant,1,-9\ndeny,0,0\nrefer,0.5,-1\n")
@@ -226,6 +233,8 @@ def test_a_file_may_hold_utilities_and_more_decisions_than_outcomes(tmp_path: Pa
         ("decision,outcome,cost\na,a,0\na,a,1\n", "stands twice"),
         ("decision,outcome,cost\na,a,0\nb,b,1\n", "missing"),
         ("decision,outcome,cost\na,a\n", "row 2 has 2"),
+        ("cost;a;b\na;0;1.500\nb;1;0\n", "'1.500' could mean two: write 1500, or 1.5"),
+        ("cost curve;0;1.500\na;0;1\nb;1;0\n", "'1.500' could mean two"),
     ],
 )
 def test_a_bad_cost_file_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:

@@ -187,6 +187,7 @@ def test_lags_on_the_command_line(stakes: Callable[..., Any], walk: Path, tmp_pa
     assert said.out.startswith("1 decision cost ")
 
 
+@pytest.mark.filterwarnings("ignore:there are only 1 test rows")
 def test_the_model_knows_the_amounts_of_both_files(stakes: Callable[..., Any], walk: Path, tmp_path: Path) -> None:
     table = pd.read_csv(walk)
     table[:-1].to_csv(tmp_path / "train.csv", index=False)

@@ -34,7 +34,7 @@ BAD_OPTIONS = {
     "--time ward": "expected a date or a number in every row to order them by, but row 1 has 'north'",
     "--time age": "row 1 has none",
     "--group ward --time age": "--group or --time",
-    "--network lstm": "--network",
+    "--network lstm": "expected the network to be one of",
     "--network tabm --posterior ensemble": "together",
     "--posterior batch_ensemble": "together",
     "--dropout 0": "dropout",

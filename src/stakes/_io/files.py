@@ -93,8 +93,8 @@ def csv_delimiter(header: str) -> str:
     return max(DELIMITERS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
 
 
-def read_csv_rows(path: str | os.PathLike[str]) -> list[list[str]]:
-    """All cells of a small CSV, stripped, with any delimiter, line end or BOM.
+def read_csv_rows(path: str | os.PathLike[str]) -> tuple[list[list[str]], str]:
+    """All cells of a small CSV, stripped, with any line end or BOM, and its delimiter.
 
     Empty rows and trailing empty columns are left out. Errors do not name the file: the caller does.
     """
@@ -114,4 +114,4 @@ def read_csv_rows(path: str | os.PathLike[str]) -> list[list[str]]:
     if not rows:
         raise StakesError("expected a table, but the file is empty")
     width = max(index + 1 for row in rows for index, cell in enumerate(row) if cell)
-    return [row[:width] for row in rows]
+    return [row[:width] for row in rows], delimiter

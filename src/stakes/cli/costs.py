@@ -142,7 +142,7 @@ def _of_curves(utility: "CurveUtility") -> str:
 
 def _of_rows(utility: "FormulaUtility", data: Path) -> str:
     """What formulas come to in a table: the range of each cell, and the costs of the first rows."""
-    from stakes.tables.formats import Formats
+    from stakes.tables.formats import Formats, decimal_mark
     from stakes.tables.read import read_table
     from stakes.tables.values import utility_of_rows
     from stakes.utility.table import aligned
@@ -150,7 +150,7 @@ def _of_rows(utility: "FormulaUtility", data: Path) -> str:
     frame = read_table(data)
     try:
         priced = [name for name in utility.columns if name in frame]
-        frame = Formats.fit(frame[priced]).clean(frame)
+        frame = Formats.fit(frame[priced], decimal=decimal_mark(frame)).clean(frame)
         tables = utility_of_rows(utility, frame)
     except StakesError as error:
         raise StakesError(f"{data}: {error}") from None

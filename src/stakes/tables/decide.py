@@ -94,7 +94,7 @@ def _blocks(decider: Decider, data: Path, rows: int, keep: Sequence[str]) -> Ite
     """
     if decider.model.lags is None:
         return iter_table(data, decider.encoder, rows, keep, decider.utility.columns)
-    frame = read_table(data, untouched=keep)
+    frame = read_table(data, untouched=keep, written=decider.encoder.formats.columns)
     try:
         frame = decider.model.lags.add(frame)
     except StakesError as error:
@@ -103,7 +103,7 @@ def _blocks(decider: Decider, data: Path, rows: int, keep: Sequence[str]) -> Ite
 
 
 class _SummaryCounter:
-    """What `Decided` says, counted block by block."""
+    """Counts for a `DecisionSummary`, block by block."""
 
     def __init__(self, decider: Decider) -> None:
         self._decider, self._rows, self._unsettled, self._total = decider, 0, 0, 0.0

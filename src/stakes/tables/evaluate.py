@@ -25,6 +25,7 @@ from stakes.evaluation.promises import Promise, promise
 from stakes.outcomes import Outcomes
 from stakes.tables.decider import Decider
 from stakes.tables.drift import Drift, DriftCount
+from stakes.tables.formats import Formats
 from stakes.tables.joined import TakenDecisions, join_decisions
 from stakes.tables.read import read_table
 from stakes.tables.run import FinishedRun, Run
@@ -167,7 +168,7 @@ def evaluate_run(
     """
     run, decider = Run.load(path), Decider(path, costs=costs)
     target = run.settings["target"] if target is None else target
-    frame, left_out = read_outcomes(labelled, target, decisions, id_columns)
+    frame, left_out = read_outcomes(labelled, target, decisions, id_columns, decider.encoder.formats)
     known_to_model = warn_of_training_rows(run, labelled)
     if decisions is not None:
         frame, taken, unmatched = join_decisions(frame, labelled, decisions, id_columns, decider.utility)
@@ -266,12 +267,13 @@ def _last_test(run: Run, other: TableUtility | FormulaUtility | None) -> Interva
 
 
 def read_outcomes(
-    labelled: Path, target: str, decisions: Path | None, id_columns: Sequence[str]
+    labelled: Path, target: str, decisions: Path | None, id_columns: Sequence[str], formats: Formats
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """The rows whose outcomes are known, and how many are not."""
+    """The rows whose outcomes are known, with what is written in some format as text, and how many are not."""
     if (decisions is None) != (not id_columns):
-        raise StakesError("expected --decisions FILE and --id COLUMN together, but got only one of them")
-    frame = read_table(labelled)
+        missing = "--decisions FILE" if decisions is None else "--id COLUMN"
+        raise StakesError(f"expected --decisions FILE and --id COLUMN together, but {missing} is not given: add it")
+    frame = read_table(labelled, written=formats.columns)
     absent = [name for name in (target, *id_columns) if name not in frame.columns]
     if absent:
         raise StakesError(f"{labelled}: expected the column {absent[0]!r}, but it is not there; check the spelling")

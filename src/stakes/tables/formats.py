@@ -29,11 +29,14 @@ class Formats:
     columns: Mapping[str, NumberFormat | DateFormat] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, *, categorical: Sequence[str] = ()) -> "Formats":
-        """Find written numbers and dates, and say so; columns that can be no features are refused, all at once."""
+    def fit(cls, frame: pd.DataFrame, *, categorical: Sequence[str] = (), decimal: str | None = None) -> "Formats":
+        """Find written numbers and dates, and say so; columns that can be no features are refused, all at once.
+
+        Where a number can be read in two ways, the mark ``decimal`` says in which; None: that of the other columns.
+        """
         columns: dict[str, NumberFormat | DateFormat] = {}
         notes: dict[str, list[str]] = {"numbers": [], "dates": []}
-        decimal = _decimal_mark(frame.drop(columns=[name for name in categorical if name in frame]))
+        decimal = decimal or decimal_mark(frame.drop(columns=[name for name in categorical if name in frame]))
         refusals = Refusals()
         for name in frame.columns:
             if name in categorical:
@@ -65,6 +68,11 @@ class Formats:
                 }
         refusals.refuse()
         return frame.assign(**columns) if columns else frame
+
+    def number(self, name: str) -> NumberFormat | None:
+        """How the numbers of a column are written, if they have a format."""
+        column_format = self.columns.get(name)
+        return column_format if isinstance(column_format, NumberFormat) else None
 
     @property
     def dates(self) -> set[str]:
@@ -110,7 +118,7 @@ def _refuse_clash(name: str, column_format: NumberFormat | DateFormat, frame: pd
             )
 
 
-def _decimal_mark(frame: pd.DataFrame) -> str:
+def decimal_mark(frame: pd.DataFrame) -> str:
     """The decimal mark of the table: a comma, if all columns that leave no doubt about theirs have one."""
     marks = set()
     for name in frame.columns:
@@ -206,16 +214,19 @@ def _dates_of(
     return DateFormat(guess.pattern, _varying_parts(DateFormat(guess.pattern).days(read)), guess.odd)
 
 
-def written_numbers(series: "pd.Series[Any]") -> FloatArray:
-    """A column as float64, which may be written as people write numbers; how it is read is said."""
+def number_format(series: "pd.Series[Any]", decimal: str = ".") -> NumberFormat | None:
+    """How the numbers of a column are written, which is said; None if they are numbers already, or none can be read."""
     texts, notes = _texts(series), {"numbers": list[str]()}
     counts = {str(text): int(count) for text, count in series.value_counts().items()} if texts else {}
-    column_format = _numbers_of(series, texts, counts, ".", notes) if texts else None
-    if column_format is None:
-        return numbers(series)
+    written = _numbers_of(series, texts, counts, decimal, notes) if texts else None
     for note in notes["numbers"]:
         warnings.warn(f"read as numbers: {note}", StakesWarning, stacklevel=3)
-    return _read_numbers(series, column_format)
+    return written
+
+
+def read_numbers(series: "pd.Series[Any]", written: NumberFormat | None) -> FloatArray:
+    """A column as float64, from texts in a format, if there is one."""
+    return numbers(series) if written is None else _read_numbers(series, written)
 
 
 def _rows(texts: Sequence[str], counts: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stakes.errors import StakesError, listing
-from stakes.tables.formats import written_numbers
+from stakes.tables.formats import number_format, read_numbers
 from stakes.tables.read import read_table
 from stakes.utility import FormulaUtility, TableUtility
 
@@ -99,7 +99,9 @@ def _probs(table: pd.DataFrame, path: Path, outcomes: tuple[str, ...]) -> Tensor
     columns = [f"p_{outcome}" for outcome in outcomes]
     if not set(columns) <= set(table.columns):
         return None
-    probs = torch.from_numpy(np.stack([written_numbers(table[column]) for column in columns], axis=1))
+    probs = torch.from_numpy(
+        np.stack([read_numbers(table[name], number_format(table[name])) for name in columns], axis=1)
+    )
     if not bool(torch.isfinite(probs).all()) or not bool(((probs.sum(1) - 1).abs() < 1e-3).all()):
         raise StakesError(
             f"{path}: expected probabilities that sum to 1 in the columns {listing(columns)}, but some do not"

@@ -13,6 +13,7 @@ from stakes.decisions import Decisions
 from stakes.evaluation.comparison import Choice
 from stakes.tables.catalogue import Catalogue
 from stakes.tables.mix import HeldOut, Solution
+from stakes.tables.number_format import NumberFormat
 from stakes.tables.problem import Problem, Recipe
 from stakes.tables.run import FinishedRun
 from stakes.tables.split import IntArray
@@ -52,6 +53,10 @@ class Kind(ABC):
     @abstractmethod
     def read_utility(self, task: "TableTask") -> Utility:
         """The utility that the options and the cost file of a task state."""
+
+    def target_format(self, columns: pd.DataFrame, target: str) -> NumberFormat | None:
+        """How the target of the table to learn from is written, if it is a number and not written as programs do."""
+        return None
 
     @abstractmethod
     def labels(

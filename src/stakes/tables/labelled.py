@@ -14,7 +14,8 @@ from stakes.errors import Refusals, StakesError, StakesWarning, listing
 from stakes.tables.amounts.lags import Lags
 from stakes.tables.date_format import DateFormat
 from stakes.tables.encode import check_frame
-from stakes.tables.formats import Formats
+from stakes.tables.formats import Formats, decimal_mark, read_numbers
+from stakes.tables.number_format import NumberFormat
 from stakes.tables.read import read_table
 from stakes.tables.suspects import identifiers, many_texts, repeated_subjects, unchanging
 from stakes.tables.task import TableTask
@@ -37,7 +38,8 @@ class LabelledTable(NamedTuple):
 
 def read_labelled(path: Path, task: TableTask, utility: Utility, before: LabelledTable | None = None) -> LabelledTable:
     """Read a file, with the formats of ``before`` or its own; what is wrong with any column is said at once."""
-    columns, formats = read_table(path), None if before is None else before.formats
+    formats = None if before is None else before.formats
+    columns = read_table(path, written=() if formats is None else formats.columns)
     require_columns(path, [task.target], columns)
     if task.target in utility.columns:
         raise StakesError(
@@ -46,22 +48,28 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
         )
     if path == task.data:
         require_columns(path, task.drop, columns)
+    written, refusals = None, Refusals()
+    with refusals.gather():
+        target = columns[task.target]
+        written = task.kind.target_format(columns, task.target) if formats is None else formats.number(task.target)
+        values = target if written is None else pd.Series(read_numbers(target, written), target.index, name=target.name)
+        labels = task.kind.labels(values, task, utility, first=formats is None)
     try:
         time_format = _time_format(columns, path, task) if before is None else before.time_format
-        lags, extended = _with_lags(columns, path, task, time_format, None if before is None else before.lags)
+        known = None if before is None else before.lags
+        lags, extended = _with_lags(columns, path, task, time_format, written, known)
     except StakesError as error:
         raise StakesError(f"{path}: {error}") from None
     features = extended.drop(columns=list(roles(task)), errors="ignore")
     if features.columns.empty:
         raise StakesError(f"{path}: expected columns to learn from beside the target, but none is left")
-    refusals = Refusals()
-    with refusals.gather():
-        labels = task.kind.labels(columns[task.target], task, utility, first=formats is None)
     with refusals.gather():
         if formats is None:
             check_frame(features, task.categorical)
             priced = [name for name in utility.columns if name in columns and name not in features]
-            formats = Formats.fit(extended[[*features, *priced]], categorical=task.categorical)
+            mark = decimal_mark(columns.drop(columns=[name for name in task.categorical if name in columns]))
+            formats = Formats.fit(extended[[*features, *priced]], categorical=task.categorical, decimal=mark)
+            formats = formats if written is None else Formats({**formats.columns, task.target: written})
         clean = formats.clean(extended)
         try:
             of_rows = utility_of_rows(utility, clean)
@@ -77,7 +85,12 @@ def _time_format(columns: pd.DataFrame, path: Path, task: TableTask) -> TimeForm
 
 
 def _with_lags(
-    columns: pd.DataFrame, path: Path, task: TableTask, time_format: TimeFormat | None, before: Lags | None
+    columns: pd.DataFrame,
+    path: Path,
+    task: TableTask,
+    time_format: TimeFormat | None,
+    written: NumberFormat | None,
+    before: Lags | None,
 ) -> tuple[Lags | None, pd.DataFrame]:
     """Earlier amounts as features, if they are asked for; a file of test rows looks back at the other one, too."""
     if not task.lags or task.time is None:
@@ -86,7 +99,7 @@ def _with_lags(
     require_columns(path, named, columns)
     if before is not None:
         return before.extended(columns), before.add(columns)
-    lags = Lags.fit(columns, task.target, task.time, task.lags, task.series, time_format)
+    lags = Lags.fit(columns, task.target, task.time, task.lags, task.series, time_format, written)
     clash = [name for name in lags.names if name in columns]
     if clash:
         raise StakesError(f"--lags makes the columns {listing(clash)}, which the table has already; rename them")

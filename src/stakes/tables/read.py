@@ -19,17 +19,21 @@ from stakes._io.files import existing_file
 from stakes.errors import Refusals, StakesError, listing
 from stakes.tables.csv_layout import Layout, binary, check_unique, check_widths, csv_layout
 from stakes.tables.encode import TableEncoder
-from stakes.tables.values import MISSING_TEXTS, numbers
+from stakes.tables.formats import decimal_mark
+from stakes.tables.values import MISSING_TEXTS, FloatArray, numbers
 
 BLOCK_ROWS = 16384
+_GROUPED = r"[+-]?([1-9]\d{0,2}(\.\d{3})?|0)"
 PARQUET_SUFFIXES = {".parquet", ".pq"}
 
 
-def read_table(path: str | os.PathLike[str], untouched: Sequence[str] = ()) -> pd.DataFrame:
+def read_table(
+    path: str | os.PathLike[str], untouched: Sequence[str] = (), written: Collection[str] = ()
+) -> pd.DataFrame:
     """The whole table of a CSV (any delimiter, line end or encoding) or, by its suffix, Parquet file.
 
     A line with fewer fields than the header has missing values at its end; one with more is an error. From a CSV the
-    columns ``untouched`` are text exactly as written.
+    columns ``untouched`` are text exactly as written, and those ``written`` in some format are text, or missing.
     """
     file_path = existing_file(path)
     if file_path.suffix.lower() in PARQUET_SUFFIXES:
@@ -38,8 +42,10 @@ def read_table(path: str | os.PathLike[str], untouched: Sequence[str] = ()) -> p
             frame = _parquet_frame(file.read(list(raw_names.values())), raw_names)
     else:
         layout = csv_layout(file_path)
-        with _csv_errors(layout), _open_csv(layout, dict.fromkeys(untouched, "str"), untouched) as reader:
+        texts = dict.fromkeys((*untouched, *written), "str")
+        with _csv_errors(layout), _open_csv(layout, texts, untouched) as reader:
             frame = reader.read()
+        frame = _with_grouped_thousands(frame, layout)
     if frame.empty:
         raise _no_rows(file_path)
     return frame
@@ -125,6 +131,27 @@ def _csv_blocks(
             yield block[wanted].assign(**converted) if converted else block[wanted]
     if not seen:
         raise _no_rows(layout.path)
+
+
+def _with_grouped_thousands(frame: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """Columns of 6.737 and 997, which are numbers to pandas, as text where decimal marks are commas: by a format they
+    are 6737 and 997 then.
+    """
+    floats = [name for name in layout.names if frame[name].dtype == np.float64]
+    doubtful = [name for name in floats if _may_be_thousands(frame[name].to_numpy())]
+    if not doubtful or decimal_mark(frame.drop(columns=doubtful)) != ",":
+        return frame
+    with _open_csv(layout, dict.fromkeys(doubtful, "str")) as reader:
+        texts = reader.read()[doubtful]
+    grouped = [name for name in doubtful if texts[name].dropna().str.strip().str.fullmatch(_GROUPED).all()]
+    return frame.assign(**{name: texts[name] for name in grouped})
+
+
+def _may_be_thousands(values: FloatArray) -> bool:
+    """Whether all have at most three digits on either side of a point, and some have a point."""
+    values = values[np.isfinite(values)]
+    thousands = np.rint(1000 * values)
+    return bool((np.abs(values) < 1000).all() and (values % 1).any() and np.allclose(thousands, 1000 * values))
 
 
 @contextmanager

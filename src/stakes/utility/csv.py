@@ -37,6 +37,8 @@ _QUANTITY = re.compile(
     r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
 )
 _CURVES = re.compile(r"(?:costs?\s+)?curves?\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE)
+_CURRENCY = re.compile(r"[\[(]\s*(?P<unit>[$£€¥₹₽₩]|[A-Z]{3})\s*[\])]")  # after any word: Kosten (€)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 _OTHER_SIGN = re.compile(r"utilit|profit|gain|reward|benefit|payoff|revenue", re.IGNORECASE)  # more is better
 
 Cells = dict[str, dict[str, float | str]]
@@ -44,7 +46,8 @@ Cells = dict[str, dict[str, float | str]]
 
 def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"], str, Cells]:
     """What the numbers are (cost or utility), their unit, and the cells. Errors do not name the file."""
-    rows = read_csv_rows(path)
+    rows, delimiter = read_csv_rows(path)
+    _refuse_grouped_thousands(rows, delimiter)
     header = {name.lower() for name in rows[0]}
     kind, unit, cells = _read_long(rows) if {"decision", "outcome"} <= header else _read_wide(rows)
     return ("cost" if kind.startswith("cost") else "utility"), unit, cells
@@ -53,14 +56,16 @@ def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"
 def holds_curves(path: str | PathLike[str]) -> bool:
     """Whether a file has cost curves over outcomes that are numbers; one that cannot be read does not."""
     try:
-        return _CURVES.fullmatch(read_csv_rows(path)[0][0].strip()) is not None
+        return _CURVES.fullmatch(read_csv_rows(path)[0][0][0].strip()) is not None
     except StakesError:
         return False
 
 
 def read_curve_file(path: str | PathLike[str]) -> tuple[str, dict[str, list[tuple[float, float]]]]:
     """The unit, and the points (outcome, cost) of each action. Errors do not name the file."""
-    (corner, *header), *body = read_csv_rows(path)
+    rows, delimiter = read_csv_rows(path)
+    _refuse_grouped_thousands(rows, delimiter)
+    (corner, *header), *body = rows
     match = _CURVES.fullmatch(corner.strip())
     if match is None:
         raise StakesError(f"expected 'cost curve', with a unit in brackets, in the corner, but got {corner!r}")
@@ -105,7 +110,8 @@ def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
     quantity = _quantity(corner)
     if quantity is None and _OTHER_SIGN.search(corner):
         raise StakesError(f"expected 'cost' or 'utility', with a unit in brackets, in the corner, but got {corner!r}")
-    kind, unit = quantity or ("cost", corner if _is_currency(corner) else "")
+    currency = _CURRENCY.search(corner)
+    kind, unit = quantity or ("cost", currency["unit"] if currency else corner if _is_currency(corner) else "")
     refuse_repeats(outcomes, "outcome")
     refuse_repeats([row[0] for row in body], "decision")
     cells: Cells = {}
@@ -141,6 +147,16 @@ def _quantity(heading: str) -> tuple[str, str] | None:
 
 def _is_currency(text: str) -> bool:
     return len(text) == 1 and unicodedata.category(text) == "Sc"
+
+
+def _refuse_grouped_thousands(rows: list[list[str]], delimiter: str) -> None:
+    """Where semicolons stand between cells, commas are decimal marks, and 1.500 may be 1500."""
+    if delimiter != ";":
+        return
+    for text in (cell for row in rows for cell in row if _GROUPED.fullmatch(cell)):
+        raise StakesError(
+            f"expected plain numbers, but {text!r} could mean two: write {text.replace('.', '')}, or {float(text):g}"
+        )
 
 
 def _cell(text: str, decision: str, outcome: str) -> float | str:

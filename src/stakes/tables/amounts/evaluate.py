@@ -34,7 +34,7 @@ from stakes.tables.evaluate import (
     row_times,
     warn_of_training_rows,
 )
-from stakes.tables.formats import written_numbers
+from stakes.tables.formats import number_format, read_numbers
 from stakes.tables.joined import decision_indices, match_decisions
 from stakes.tables.values import numbers, row_number, utility_of_rows
 from stakes.utility import Newsvendor, NumberUtility, PricedNewsvendor, Utility
@@ -168,7 +168,7 @@ def evaluate_amounts(
     """
     run, decider = AmountRun.load(path), AmountDecider(path, costs=costs)
     target = run.settings["target"] if target is None else target
-    frame, left_out = read_outcomes(labelled, target, decisions, id_columns)
+    frame, left_out = read_outcomes(labelled, target, decisions, id_columns, decider.encoder.formats)
     known_to_model = warn_of_training_rows(run, labelled)
     table: pd.DataFrame | None = None
     if decisions is not None:
@@ -179,7 +179,8 @@ def evaluate_amounts(
             raise StakesError(
                 f"expected outcomes in column {target!r}, but there are none; fill them in, or use --target"
             )
-        outcomes = torch.tensor(written_numbers(frame[target]))
+        written = decider.encoder.formats.number(target)
+        outcomes = torch.tensor(read_numbers(frame[target], written or number_format(frame[target])))
         if not bool(outcomes.isfinite().all()):
             row = row_number(frame.index, int((~outcomes.isfinite()).long().argmax()))
             raise StakesError(f"column {target!r}: expected finite numbers, but row {row} has none; leave that row out")

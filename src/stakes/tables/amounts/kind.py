@@ -1,6 +1,7 @@
 """Tables whose outcome is a number: decisions are numbers, or actions of a menu with a cost curve each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from stakes.mixtures import Quantiles
 from stakes.tables.amounts.mix import HeldOutAmounts
 from stakes.tables.amounts.models import AMOUNT_MODELS, USUAL
 from stakes.tables.amounts.run import AmountRun
-from stakes.tables.formats import written_numbers
+from stakes.tables.formats import decimal_mark, number_format
 from stakes.tables.kind import Kind, ModelPredictions
+from stakes.tables.number_format import NumberFormat
 from stakes.tables.problem import Recipe
 from stakes.tables.split import IntArray
 from stakes.tables.values import holds_numbers, numbers, row_number
@@ -72,18 +74,15 @@ class Amounts(Kind):
         bounds = {name: getattr(task, name) for name in ("at_least", "at_most") if getattr(task, name) is not None}
         return newsvendor(task.under, task.over, unit=task.unit or "", step=task.step, **bounds)
 
+    def target_format(self, columns: pd.DataFrame, target: str) -> NumberFormat | None:
+        with _naming_the_alternative(columns[target]):
+            return number_format(columns[target], decimal_mark(columns))
+
     def labels(
         self, values: "pd.Series[Any]", task: "TableTask", utility: Utility, *, first: bool
     ) -> NDArray[np.float64]:
-        try:
-            amounts = written_numbers(values)
-        except StakesError as error:
-            if holds_numbers(values):
-                raise
-            raise StakesError(
-                f"{error}; --under, --over and cost curves are for a target that is a number, a table of costs is for "
-                "classes"
-            ) from None
+        with _naming_the_alternative(values):
+            amounts = numbers(values)
         bad = ~np.isfinite(amounts)
         if bad.any():
             raise StakesError(
@@ -154,3 +153,17 @@ class Amounts(Kind):
             formulas=prepared.utility if isinstance(prepared.utility, PricedNewsvendor) else None,
             time_texts=prepared.test_texts.get(shared["settings"]["time"] or ""),
         )
+
+
+@contextmanager
+def _naming_the_alternative(target: "pd.Series[Any]") -> Iterator[None]:
+    """Say of a target that is no number that there are tables of costs for classes."""
+    try:
+        yield
+    except StakesError as error:
+        if holds_numbers(target):
+            raise
+        raise StakesError(
+            f"{error}; --under, --over and cost curves are for a target that is a number, a table of costs is for "
+            "classes"
+        ) from None

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from stakes.errors import StakesError
 from stakes.tables.date_format import FORMATS, ISO
-from stakes.tables.formats import written_numbers
+from stakes.tables.formats import read_numbers
+from stakes.tables.number_format import NumberFormat
 from stakes.tables.times import MIXED, TimeFormat
 from stakes.tables.values import as_text, row_number
 
@@ -38,6 +39,7 @@ class Lags:
     months: int = 1  # in a step, where the step is MONTHS
     start: float = 0.0  # a time from which steps are counted
     tail: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by series and step: the last amounts
+    written: NumberFormat | None = None  # how amounts are written
 
     @classmethod
     def fit(
@@ -48,6 +50,7 @@ class Lags:
         lags: Sequence[int],
         series: str | None = None,
         time_format: TimeFormat | None = None,
+        written: NumberFormat | None = None,
     ) -> "Lags":
         """For the rows to learn from; a gap in time is an error. The format of times is found, if it is not given."""
         time_format = TimeFormat.of(frame[time]) if time_format is None else time_format
@@ -66,14 +69,15 @@ class Lags:
         least = min(each.min() for each in gaps if len(each))
         step, months = (MONTHS, int(least)) if monthly else (float(least), 1)
         start = float(distinct[0])
-        return cls(target, time, tuple(lags), series, time_format.pattern, step, months, start).extended(frame)
+        known = cls(target, time, tuple(lags), series, time_format.pattern, step, months, start, written=written)
+        return known.extended(frame)
 
     def extended(self, frame: pd.DataFrame) -> "Lags":
         """With the amounts of these rows among the last ones of each series; a gap in time is an error."""
         steps, groups = self._steps(frame), _groups(frame, self.series)
         self._refuse_gaps(frame, steps, groups)
         known = {group: dict(last) for group, last in self.tail.items()}
-        for group, step, amount in zip(groups, steps.tolist(), written_numbers(frame[self.target]), strict=True):
+        for group, step, amount in zip(groups, steps.tolist(), self._amounts(frame), strict=True):
             known.setdefault(group, {})[str(step)] = float(amount)
         tail = {
             group: {step: amounts[step] for step in sorted(amounts, key=int)[-max(self.lags) :]}
@@ -103,7 +107,7 @@ class Lags:
         steps, groups = self._steps(frame), _groups(frame, self.series)
         amount_at = {(group, int(step)): value for group, last in self.tail.items() for step, value in last.items()}
         if self.target in frame.columns:
-            amounts = written_numbers(frame[self.target])
+            amounts = self._amounts(frame)
             given = np.isfinite(amounts)
             amount_at |= dict(zip(zip(groups[given], steps[given].tolist(), strict=True), amounts[given], strict=True))
         columns: dict[str, Any] = {}
@@ -127,7 +131,8 @@ class Lags:
         """Checked, for a saved model may have been edited by hand."""
         fields = dict(content) if isinstance(content, Mapping) else {}
         try:
-            read = cls(**fields | {"lags": tuple(fields["lags"])})
+            written = fields.get("written") and NumberFormat.from_dict(fields["written"])
+            read = cls(**fields | {"lags": tuple(fields["lags"]), "written": written})
             texts = all(isinstance(each, str) for each in (read.target, read.time, read.series or ""))
             step = read.step == MONTHS or (isinstance(read.step, float | int) and read.step > 0)
             whole = read.lags and all(type(each) is int and each >= 1 for each in (*read.lags, read.months))
@@ -138,6 +143,9 @@ class Lags:
         except (KeyError, TypeError, ValueError, AttributeError):
             pass
         raise StakesError("expected lags with their last amounts; the saved model is damaged")
+
+    def _amounts(self, frame: pd.DataFrame) -> FloatArray:
+        return read_numbers(frame[self.target], self.written)
 
     def _times(self, frame: pd.DataFrame) -> FloatArray:
         return TimeFormat(self.pattern).times(frame[self.time])
