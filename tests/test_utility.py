@@ -305,3 +305,20 @@ def test_swapped_names() -> None:
     for values in ({"treat"}, {"ill", "other"}, set()):
         assert swapped(values, ["ill", "well"], ["treat", "wait"]) is None
     assert swapped({"ill"}, ["ill", "well"], ["ill", "well"]) is None
+
+
+@pytest.mark.parametrize("axes", [(6,), (6, 2)])
+@pytest.mark.parametrize("table_per", ["all", "example"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8, 0.97])
+def test_a_decision_is_certain_if_no_other_draws_could_turn_it(share: float, table_per: str, axes: tuple) -> None:
+    """The rest of the draws is worst where it says one outcome for sure: all of them are enumerated."""
+    generator = np.random.default_rng(0)
+    probs = torch.tensor(generator.dirichlet([0.2] * 3, axes))  # (B, ..., C)
+    utility = quiet(generator.normal(size=(4, 3) if table_per == "all" else (6, 4, 3)))
+    best = utility.best_choice(Outcomes(probs))
+    rest = torch.eye(3, dtype=probs.dtype)
+    stays = [utility.best_choice(Outcomes(share * probs + (1 - share) * worst)) == best for worst in rest]
+    certain = utility.is_certain(Outcomes(probs), share)
+    assert torch.equal(certain, torch.stack(stays).all(0))
+    if share == 0.97:
+        assert bool(certain.any())

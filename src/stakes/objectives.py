@@ -23,10 +23,12 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.outcomes import Outcomes
 from stakes.posteriors.base import Posterior
+from stakes.posteriors.fresh import Enough
 from stakes.utility import TableUtility, Utility
 from stakes.utility.table import entry_by_label
 
 Refresh = Literal["step", "epoch", "running"]
+_ONE_LABEL = 3  # axes of outcomes, (S, B, C), with one label for each example
 
 
 class Objective(ABC):
@@ -150,7 +152,8 @@ class LossCalibrated(Objective):
 
     ``refresh`` says when the decisions are taken anew:
 
-    - ``"step"``: at every step, from ``samples`` fresh draws (the paper's Algorithm 1);
+    - ``"step"``: at every step, from ``samples`` fresh draws (the paper's Algorithm 1). The last of them are left out
+      for examples whose decision they could not turn, where that saves time;
     - ``"epoch"``: once an epoch for all examples (what the authors ran);
     - ``"running"``: at every step, from a running mean of each example's predictive over the passes that
       training makes anyway, at no extra pass. ``momentum`` is the share of earlier passes in it: more of them are
@@ -245,7 +248,9 @@ class LossCalibrated(Objective):
     def _decisions(self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         """(B, ...) the decision for each example of the batch."""
         if self.refresh == "step":
-            mixture = posterior.mixture(x, self.samples)
+            # Of the many labels of an image one is always unclear.
+            one_label = len(outcomes.shape) == _ONE_LABEL and not outcomes.numeric
+            mixture = posterior.mixture(x, self.samples, self._enough(index) if one_label else None)
             if bool(mixture.weights.isnan().any()) and not bool(outcomes.weights.isnan().any()):
                 raise StakesError(
                     "expected draws for a batch to be numbers, as the training pass for it is, but some are NaN: look "
@@ -272,6 +277,11 @@ class LossCalibrated(Objective):
         mean = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs)
         memory[rows] = mean.to(memory)
         return mean
+
+    def _enough(self, index: Tensor | None) -> Enough:
+        """Draws are enough for an example if its decision is certain."""
+        utility = self._of_batch(self.utility, index)
+        return lambda outcomes, rows, share: utility.rows(rows).is_certain(outcomes, share)
 
     def _best(self, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         return self._of_batch(self.utility, index).best_choice(outcomes)

@@ -157,7 +157,8 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
             lead = decisions.expected_utility - others.values[..., number]
             clear &= lead > _student(1 - doubt, freedom) * error
             if bool((error < EQUAL_DRAWS * lead).any()):
-                least = utility.least_advantage(decisions.choice, rival, advantage)
+                least = utility.least_advantages(decisions.choice, decisions.utilities)
+                least = least.gather(-1, rival.unsqueeze(-1)).squeeze(-1)
                 clear &= _clear_if_equal(advantage, lead, least, doubt)
     return _Look(decisions, clear)
 

@@ -21,6 +21,7 @@ from stakes.posteriors._sampling.masks import GroupedMasks, MaskLayout
 from stakes.posteriors._sampling.over_draws import DrawTensors, OverDraws
 from stakes.posteriors._sampling.probe import Probe
 from stakes.posteriors._sampling.stacking import StackedLayers
+from stakes.posteriors.fresh import Enough, FreshDraws, mixture_of_enough
 from stakes.registry import Registry
 
 KNOWN_SHAPES = 8  # of inputs, whose masks are kept
@@ -74,16 +75,26 @@ class Posterior(nn.Module, ABC):
         """``(S, B, ..., C)`` log p(outcome) of `outputs`."""
         return self.likelihood.outcomes(self.outputs(x, samples)).log_weights
 
+    def fresh_draws(self, x: Inputs, samples: int) -> FreshDraws:
+        """Draws for a batch, with fresh randomness, which all the examples may share where that is cheaper."""
+        return FreshDraws(lambda x, first, last: self.outputs(x, last - first))
+
     def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
-        """As `outputs`, but a draw may be shared by all the examples, where that is cheaper."""
-        return self.outputs(x, samples)
+        """``(S, B, C, ...)`` network outputs of `fresh_draws`."""
+        return self.fresh_draws(x, samples).outputs(x, 0, samples)
 
     @torch.no_grad()
-    def mixture(self, x: Inputs, samples: int) -> Outcomes:
-        """``(B, ..., K)`` the mixture of fresh draws in eval mode: what decisions during training are taken from."""
+    def mixture(self, x: Inputs, samples: int, enough: Enough | None = None) -> Outcomes:
+        """``(B, ..., K)`` the mixture of fresh draws in eval mode: what decisions during training are taken from.
+
+        Examples for which the mixture of fewer draws is ``enough`` may take fewer, where that saves time.
+        """
         keep_freed_memory()
         with evaluating(self):
-            outcomes = self.likelihood.outcomes(self.shared_outputs(x, samples))
+            draws = self.fresh_draws(x, samples)
+            if enough is not None and draws.divisible:
+                return Outcomes(mixture_of_enough(draws, self.likelihood.outcomes, x, samples, enough))
+            outcomes = self.likelihood.outcomes(draws.outputs(x, 0, samples))
         # By way of logarithms: these are the probabilities whose logarithms training sees.
         return outcomes.mixture() if outcomes.numeric else Outcomes(outcomes.log_weights.exp().mean(0))
 

@@ -8,7 +8,7 @@ decay of a standard dropout network.
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
 from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, reusing_prefixes
 from stakes.posteriors._sampling.over_draws import OverDraws
-from stakes.posteriors._sampling.probe import Probe, blank, layouts_without_values, probe
+from stakes.posteriors._sampling.probe import Probe, Work, blank, probe, shapes_without_values
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors._sampling.stand_in import has_hooks
 from stakes.posteriors.base import (
@@ -39,6 +39,10 @@ from stakes.posteriors.base import (
     weight_like,
     weight_matrices,
 )
+from stakes.posteriors.fresh import FreshDraws
+
+WORTH_DIVIDING = 10**8  # multiplications and additions in all draws of a batch, a millisecond or so
+_LayoutsAndWork = tuple[dict[str, MaskLayout], Work]
 
 
 @families.register("dropout")
@@ -90,21 +94,28 @@ class MCDropout(Posterior):
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
 
-    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
+    def fresh_draws(self, x: Inputs, samples: int) -> FreshDraws:
         """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
         info = self._current_info()
-        layouts = info.layouts_for(x, self.network)
-        if layouts is None:
-            return self.outputs(x, samples)
+        found = info.layouts_and_work(x, self.network)
+        if found is None:
+            return super().fresh_draws(x, samples)
+        layouts, work = found
         device = inputs.tensors_of(x)[0].device
         masks = {
             key: fresh_masks(layout.p, info.group, layout.shape, samples, device) for key, layout in layouts.items()
         }
-        if info.stacked is not None and info.stacked.accepts(x):
-            return info.stacked(x, masks)
-        with taking_masks(self.network), fused_encoders(self.network):
-            return self._image_order(lambda x: self._over_draws.masked(self.network, x, masks, layouts), x)
+
+        def outputs(x: Inputs, first: int, last: int) -> Tensor:
+            some = {key: mask[first:last] for key, mask in masks.items()}
+            if info.stacked is not None and info.stacked.accepts(x):
+                return info.stacked(x, some)
+            with taking_masks(self.network), fused_encoders(self.network):
+                return self._image_order(lambda x: self._over_draws.masked(self.network, x, some, layouts), x)
+
+        large = samples * inputs.count(x) * work.per_draw >= WORTH_DIVIDING
+        return FreshDraws(outputs, divisible=large and 2 * work.shared <= work.per_draw)
 
     def kl(self) -> Tensor:
         keep = self._current_info().keep
@@ -139,7 +150,7 @@ class _NetworkInfo:
     keep: float
     group: int
     stacked: StackedLayers | None
-    layouts: dict[Hashable, Mapping[str, MaskLayout] | None] = field(default_factory=dict)
+    known: dict[Hashable, "_LayoutsAndWork | None"] = field(default_factory=dict)
     checked: set[Hashable] = field(default_factory=set)
 
     @classmethod
@@ -161,18 +172,18 @@ class _NetworkInfo:
         same = len(layers) == len(self.layers) and all(map(operator.is_, layers, self.layers))
         return same and tuple(map(dropout_rate, layers)) == self.rates and tuple(map(has_hooks, layers)) == self.hooked
 
-    def layouts_for(self, x: Inputs, network: nn.Module) -> Mapping[str, MaskLayout] | None:
-        """The layouts of masks that all examples can share; None if they cannot be determined."""
+    def layouts_and_work(self, x: Inputs, network: nn.Module) -> "_LayoutsAndWork | None":
+        """Those of masks that all examples can share, and of a pass; None if they cannot be determined."""
         key = inputs.signature(x)
-        if key not in self.layouts:
+        if key not in self.known:
             try:
                 network = frozen(blank(network))
                 device = weight_like(network).device
                 row = inputs.map_tensors(lambda tensor: torch.zeros_like(tensor[:1], device=device), x)
-                self.layouts[key] = layouts_without_values(network, row)
+                self.known[key] = shapes_without_values(network, row)
             except Exception:  # it needs values: masks for each example are always right
-                self.layouts[key] = None
-        return self.layouts[key]
+                self.known[key] = None
+        return self.known[key]
 
 
 class DropoutDraws(FrozenDraws):

@@ -33,6 +33,7 @@ from stakes.posteriors._sampling.probe import Probe, probe
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors._sampling.stand_in import StandIn
 from stakes.posteriors.base import FrozenDraws, Posterior, families, require_samples
+from stakes.posteriors.fresh import FreshDraws
 
 _Run = Callable[[dict[str, Tensor], Tensor], Tensor]  # a layer with other weights
 _PLAIN = (
@@ -70,13 +71,17 @@ class MeanField(Posterior):
         with dropout_on(self.network):
             return self._over_draws.repeat(self.network, x, samples)
 
-    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
+    def fresh_draws(self, x: Inputs, samples: int) -> FreshDraws:
         """In pairs of draws with opposite noise, as in `draw`."""
         require_samples(samples)
-        pairs = -(-samples // PAIR)
-        with _mirrored_noise(self.network):
-            outputs = self.outputs(inputs.cat([x, x]), pairs)  # (pairs, 2 B, C, ...)
-        return torch.cat(outputs.chunk(PAIR, 1))[:samples]
+
+        def outputs(x: Inputs, first: int, last: int) -> Tensor:
+            pairs = -(-(last - first) // PAIR)
+            with _mirrored_noise(self.network):
+                both = self.outputs(inputs.cat([x, x]), pairs)  # (pairs, 2 B, C, ...)
+            return torch.cat(both.chunk(PAIR, 1))[: last - first]
+
+        return FreshDraws(outputs)
 
     def kl(self) -> Tensor:
         layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianLayer)]

@@ -24,6 +24,7 @@ from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.objectives import Objective
 from stakes.posteriors.base import Draws, Posterior
+from stakes.posteriors.fresh import FreshDraws
 from stakes.training._checkpoint import ModelState
 from stakes.training._device import OneCPU
 from stakes.training._loop import TrainingLoop
@@ -158,8 +159,11 @@ class Stack(Posterior):
     def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         return self._each(lambda member, x: _rows_last(member.outputs(x, samples)), x, x_axis=1, out_axis=3)
 
-    def shared_outputs(self, x: Inputs, samples: int) -> Tensor:
-        return self._each(lambda member, x: _rows_last(member.shared_outputs(x, samples)), x, x_axis=1, out_axis=3)
+    def fresh_draws(self, x: Inputs, samples: int) -> FreshDraws:
+        def outputs(x: Inputs, first: int, last: int) -> Tensor:
+            return self._each(lambda one, x: _rows_last(one.shared_outputs(x, last - first)), x, x_axis=1, out_axis=3)
+
+        return FreshDraws(outputs)
 
     def kl(self) -> Tensor:
         return self._each(lambda member, _: member.kl(), torch.empty(len(self.learning)), x_axis=0, out_axis=0).sum()

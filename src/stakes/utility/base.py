@@ -9,7 +9,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 Given = Literal["cost", "utility"]
 utilities: Registry["Utility"] = Registry("utility")
+
+ROUNDING = 1e-5  # of the span: sums of probabilities in single precision are exacter
 
 
 class Utility(ABC):
@@ -225,9 +226,22 @@ class Utility(ABC):
         """``(S, B, ...)``: how much more the choice is expected to be worth than its rival, draw by draw."""
         return self.expected_of(outcomes, choice) - self.expected_of(outcomes, rival)
 
-    def least_advantage(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
-        """``(B, ...)``: a lower bound of `advantage`, whatever the outcomes; in the precision of ``like``."""
-        return torch.full_like(choice, -self.span, dtype=like.dtype)
+    def least_advantages(self, choice: Tensor, like: Tensor) -> Tensor:
+        """``(B, ..., D)``: a lower bound of the `advantage` over each decision, whatever the outcomes; in the precision
+        of ``like``.
+        """
+        return like.new_full((*choice.shape, len(self.decisions)), -self.span)
+
+    def is_certain(self, outcomes: Outcomes, share: float) -> Tensor:
+        """``(B, ..., K) -> (B, ...)``: whether the best decision under ``outcomes``, a mixture of this ``share`` of all
+        draws, is the best under all of them, whatever the other draws say.
+        """
+        values = self.expected(outcomes)  # (B, ..., D)
+        best = values.argmax(-1, keepdim=True)
+        lead = values.gather(-1, best) - values
+        least = self.least_advantages(best.squeeze(-1), values)
+        turned = share * lead + (1 - share) * least <= ROUNDING * self.span
+        return ~turned.scatter(-1, best, False).any(-1)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """The logarithm of `expected_of`, which has to be positive: see `bounded`."""

@@ -110,8 +110,10 @@ class TableUtility(Utility):
     def advantage(self, outcomes: Outcomes, choice: Tensor, rival: Tensor) -> Tensor:
         return torch.einsum("s...c,...c->s...", outcomes.weights, self._gap(choice, rival, outcomes.weights))
 
-    def least_advantage(self, choice: Tensor, rival: Tensor, like: Tensor) -> Tensor:
-        return self._gap(choice, rival, like).amin(-1)
+    def least_advantages(self, choice: Tensor, like: Tensor) -> Tensor:
+        table = self.tensor(like)
+        least = (table.unsqueeze(-2) - table.unsqueeze(-3)).amin(-1)  # (..., D, D)
+        return self._chosen_rows(least, choice)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """log sum_c u(h, c) p(c), in log space."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
 
 from stakes import inputs
 from stakes.errors import StakesError, listing
@@ -60,10 +61,18 @@ def probe(network: nn.Module, x: Inputs, all_random: bool = False, check: bool =
     return _probe(copy.deepcopy(network), row, all_random, check, network, x)
 
 
-def layouts_without_values(network: nn.Module, row: Inputs) -> dict[str, MaskLayout] | None:
-    """The layouts of a frozen network's masks, if shapes alone tell them."""
-    layouts, folded = _layouts(*(_record(network, inputs.cat([row] * rows)) for rows in (2, 3)))
-    return None if folded else layouts
+class Work(NamedTuple):
+    """Multiplications and additions in products and convolutions, for one input."""
+
+    shared: int  # before the first dropout layer
+    per_draw: int
+
+
+def shapes_without_values(network: nn.Module, row: Inputs) -> tuple[dict[str, MaskLayout], Work] | None:
+    """The layouts of a frozen network's masks, and its work, if shapes alone tell them."""
+    two = _watch(network, inputs.cat([row] * 2))
+    layouts, folded = _layouts(two.calls, _record(network, inputs.cat([row] * 3)))
+    return None if folded else (layouts, two.work)
 
 
 def blank(network: nn.Module, device: str | None = None) -> nn.Module:
@@ -114,7 +123,7 @@ def _changes(network: nn.Module, x: Inputs) -> list[str]:
     steps, outputs = set(), []
     for _ in range(PASSES):
         recorder = _Recorder()
-        with torch.no_grad(), active(recorder), _RandomOperations() as operations:
+        with torch.no_grad(), active(recorder), _Operations(recorder) as operations:
             outputs.append(inputs.call(network, x))
         steps.add((*recorder.calls, *operations.names))
     same = all(out.is_meta or _is_equal(out, outputs[0]) for out in outputs)
@@ -189,6 +198,7 @@ class _Call(NamedTuple):
 
 class _Pass(NamedTuple):
     footprint: Footprint
+    work: Work
     calls: dict[str, _Call]
     random: list[str]
     module_calls: Counter[str]
@@ -220,7 +230,8 @@ def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
     """Pass ``x`` through ``network``, and watch what its layers do."""
     rows = inputs.count(x)
     before, after = [inputs.nbytes(x) // rows], [1]
-    operations, recorder = _RandomOperations(), _Recorder()
+    recorder = _Recorder()
+    operations = _Operations(recorder)
     module_calls: Counter[str] = Counter()
     shapes: dict[str, torch.Size] = {}
 
@@ -243,19 +254,24 @@ def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
             inputs.call(network, x)
     known = set(network.modules())  # dropout inside of attention is none of them
     after += [call.nbytes // rows for call in recorder.calls.values() if call.layer not in known]
-    return _Pass(Footprint(max(before), max(after)), recorder.calls, list(operations.seen), module_calls, shapes)
+    work = Work(*(total // rows for total in operations.work))
+    return _Pass(Footprint(max(before), max(after)), work, recorder.calls, list(operations.seen), module_calls, shapes)
 
 
-class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Record operations that draw random numbers, from any generator."""
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Record operations, those that draw random numbers, from any generator, and the work before and after the first
+    call of a dropout layer that ``recorder`` knows.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """PyTorch's switch: True, its default, would import the compiler, which takes seconds, with the first probe."""
         return False
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: _Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder = recorder
+        self.work = [0, 0]
         self.where: list[str] = []  # the layers that are running
         self.names: list[str] = []  # of all operations, in order
         self.seen: dict[str, None] = {}
@@ -264,7 +280,11 @@ class _RandomOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         self.names.append(func.name())
         if torch.Tag.nondeterministic_seeded not in func.tags or _is_off(func, args, kwargs):
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            count = flop_registry.get(func.overloadpacket)
+            if count and not (isinstance(out, Tensor) and out.is_nested):  # which has no shape
+                self.work[bool(self._recorder.calls)] += count(*args, **kwargs, out_val=out)
+            return out
         name = self.where[-1].removeprefix("network").lstrip(".") if self.where else ""
         self.seen.setdefault(f"{func.name()} in {f'layer {name!r}' if name else 'its own forward'}")
         return _without_numbers(func, args, kwargs)
