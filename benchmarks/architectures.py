@@ -51,6 +51,19 @@ class Transformer(nn.Module):
         return logits
 
 
+def sentences(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Half of the tokens of a sentence are from the words of its topic, of which there are five; a tenth of the labels
+    are redrawn.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    topics = torch.randint(5, (count,), generator=generator)
+    any_words = torch.randint(1_000, (count, TOKENS), generator=generator)
+    own_words = 200 * topics[:, None] + torch.randint(200, (count, TOKENS), generator=generator)
+    tokens = torch.where(torch.rand(count, TOKENS, generator=generator) < 0.5, own_words, any_words)
+    others = torch.randint(5, (count,), generator=generator)
+    return tokens, torch.where(torch.rand(count, generator=generator) < 0.1, others, topics)
+
+
 class Recurrent(nn.Module):
     """An LSTM with dropout before it; its last state is classified."""
 
