@@ -145,11 +145,13 @@ def test_groups_times_and_weights() -> None:
     with pytest.raises(StakesError, match="but got both"):
         model.fit(x, y, groups=groups, times=groups)
     days = pd.date_range("2024-01-01", periods=200)
-    by_date, by_number = (
-        DecisionRegressor(model="constant", random_state=0).fit(x, y, times=times).predict(x)
-        for times in (days, np.arange(200) * 86_400 + 1_704_067_200)
+    moments = pd.date_range("2024-01-01", periods=200, freq="1ms")
+    written = (np.arange(200), days, moments, days.tz_localize("Europe/Paris"), days.to_period("D"), [*days.date])
+    by_number, *by_date = (
+        DecisionRegressor(model="constant", random_state=0).fit(x, y, times=times).predict(x).tolist()
+        for times in written
     )
-    assert by_date.tolist() == by_number.tolist()
+    assert by_date == [by_number] * 5
     for bad in (days.astype(str), days.where(days.day > 1), np.where(np.arange(200) == 7, np.nan, 1.0)):
         with pytest.raises(StakesError, match="expected a time for each row, as a number or a date"):
             model.fit(x, y, times=bad)

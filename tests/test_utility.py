@@ -233,7 +233,7 @@ def test_a_file_may_hold_utilities_and_more_decisions_than_outcomes(tmp_path: Pa
         ("decision,outcome,cost\na,a,0\na,a,1\n", "stands twice"),
         ("decision,outcome,cost\na,a,0\nb,b,1\n", "missing"),
         ("decision,outcome,cost\na,a\n", "row 2 has 2"),
-        ("cost;a;b\na;0;1.500\nb;1;0\n", "'1.500' could mean two: write 1500, or 1.5"),
+        ("cost;a;b\na;0;1.500\nb;1;0\n", "'1.500' could mean two: write 1500, or 1.5000"),
         ("cost curve;0;1.500\na;0;1\nb;1;0\n", "'1.500' could mean two"),
     ],
 )
@@ -243,6 +243,25 @@ def test_a_bad_cost_file_is_refused_with_its_name(tmp_path: Path, text: str, wor
     with pytest.raises(StakesError, match=words) as raised:
         Utility.from_csv(file)
     assert "costs.csv" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("cost;a;b\na;0;1.5000\nb;1;0\n", [[0, -1.5], [-1, 0]]),  # as the refusal of 1.500 asks for it
+        ("cost;a;b\na;0;1.500\nb;0.25;0\n", [[0, -1.5], [-0.25, 0]]),  # 0.25 shows what a point is
+        ("cost;1.000;b\n1.000;0;3\nb;1;0\n", [[0, -3], [-1, 0]]),  # a name is no number
+    ],
+)
+def test_points_that_are_clear_are_read(tmp_path: Path, text: str, values: list[list[float]]) -> None:
+    (tmp_path / "costs.csv").write_text(text)
+    assert Utility.from_csv(tmp_path / "costs.csv").values.tolist() == values
+
+
+def test_letters_in_the_corner_are_a_unit_only_if_they_are_a_currency(tmp_path: Path) -> None:
+    for corner, unit in (("decision (ICU)", ""), ("action [MRI]", ""), ("Kosten [EUR]", "EUR")):
+        (tmp_path / "costs.csv").write_text(f"{corner},a,b\na,0,1\nb,1,0\n")
+        assert Utility.from_csv(tmp_path / "costs.csv").unit == unit
 
 
 def test_a_missing_cost_file(tmp_path: Path) -> None:

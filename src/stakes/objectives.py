@@ -251,7 +251,7 @@ class LossCalibrated(Objective):
             # Of the many labels of an image one is always unclear.
             one_label = len(outcomes.shape) == _ONE_LABEL and not outcomes.numeric
             mixture = posterior.mixture(x, self.samples, self._enough(index) if one_label else None)
-            if bool(mixture.weights.isnan().any()) and not bool(outcomes.weights.isnan().any()):
+            if mixture.has_nan and not outcomes.has_nan:
                 raise StakesError(
                     "expected draws for a batch to be numbers, as the training pass for it is, but some are NaN: look "
                     'for a division by 0 in eval mode, or use refresh="running"'

@@ -116,6 +116,11 @@ class Outcomes:
         """Whether they are numbers, with values."""
         return self.values is not None
 
+    @property
+    def has_nan(self) -> bool:
+        """Whether some of it is not known."""
+        return any(bool(each.isnan().any()) for each in (self.weights, self.values) if each is not None)
+
     def mixture(self) -> "Outcomes":
         """``(S, ..., K)`` -> the equal mixture of the draws: ``(..., K)`` for classes, ``(..., S K)`` for numbers."""
         if self.values is None:

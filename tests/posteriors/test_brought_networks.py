@@ -1,6 +1,7 @@
 """Networks as people bring them: hooks, functions kept in attributes, pruned layers, padding, sorted lengths."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -8,7 +9,18 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from stakes import Bernoulli, Categorical, Laplace, LossCalibrated, MCDropout, MeanField, StakesError, Utility
+from stakes import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Laplace,
+    LossCalibrated,
+    MCDropout,
+    MeanField,
+    Newsvendor,
+    StakesError,
+    Utility,
+)
 from stakes.posteriors.base import Posterior
 
 UTILITY = Utility.from_costs([[0, 10], [1, 0]])
@@ -55,6 +67,13 @@ def test_hooks_are_called_where_weights_are_drawn(make: Callable[[nn.Module], Po
     by_hand = torch.stack([draws.outputs(x, draw, draw + 1)[0] for draw in range(3)])
     assert by_hand.abs().max() > 10  # 50 times what the layers put out
     torch.testing.assert_close(draws.outputs(x, 0, 3), by_hand)
+
+
+def test_hooks_of_a_layer_with_drawn_weights_are_called() -> None:
+    x, posterior = torch.randn(6, 3), MeanField(plain()[::3], initial_sd=1e-6)
+    posterior.network[1].register_forward_hook(lambda module, args, output: 50 * output)  # type: ignore[index]
+    expected = posterior.outputs(x)[0]
+    torch.testing.assert_close(posterior.draw(3, seed=0).outputs(x, 0, 1)[0], expected, rtol=1e-3, atol=1e-3)
 
 
 class Scaled(nn.Dropout):
@@ -105,6 +124,51 @@ class KeepsFunction(nn.Module):
         return out
 
 
+def kept_as_default(network: nn.Sequential) -> None:
+    network.head = lambda h, last=network[3]: last(h)
+
+
+def kept_in_a_dict(network: nn.Sequential) -> None:
+    network.heads = {"a": [lambda h: network(h)]}
+
+
+def kept_in_a_list_around(network: nn.Sequential) -> None:
+    layers = [network[3]]
+    network.head = lambda h: layers[0](h)
+
+
+def kept_in_another_function(network: nn.Sequential) -> None:
+    def inner(h: Tensor) -> Tensor:
+        out: Tensor = network[3](h)
+        return out
+
+    network.head = lambda h: inner(h)
+
+
+def kept_in_a_partial(network: nn.Sequential) -> None:
+    last = network[3]
+    network.head = partial(lambda h, scale: scale * last(h), scale=2)
+
+
+@pytest.mark.parametrize(
+    "keep", [kept_as_default, kept_in_a_dict, kept_in_a_list_around, kept_in_another_function, kept_in_a_partial]
+)
+def test_wherever_a_function_hides_its_layers(keep: Callable[[nn.Sequential], None]) -> None:
+    network = plain()
+    keep(network)
+    with pytest.raises(StakesError, match="refers to layers by itself"):
+        MCDropout(network).draw(3, seed=0)
+
+
+def test_what_a_copy_has_too_and_modules_from_elsewhere_are_fine() -> None:
+    x, scale = torch.randn(4, 3), nn.BatchNorm1d(3).eval()  # no layer of the network, as an image transform is none
+    network = plain()
+    network.register_forward_pre_hook(lambda module, args: (scale(args[0]),))
+    network.parts = {"last": network[3], "forward": network.forward, "partial": partial(nn.Sequential.forward, network)}
+    expected = mean_of_passes(network, x)
+    torch.testing.assert_close(MCDropout(network).draw(2_000, seed=0)(x).mean_probs(), expected, atol=0.02, rtol=0)
+
+
 def test_a_function_that_would_call_the_original_is_refused() -> None:
     with pytest.raises(StakesError, match=r"the function in 'head' refers to layers by itself.* write it as a method"):
         MCDropout(KeepsFunction()).draw(3, seed=0)
@@ -119,6 +183,7 @@ def test_pruned_networks_and_lazy_layers() -> None:
     prune.l1_unstructured(network[0], "weight", 0.5)
     draws = MCDropout(network).draw(2_000, seed=0)
     torch.testing.assert_close(draws(x).mean_probs(), mean_of_passes(network, x), atol=0.02, rtol=0)
+    assert MCDropout.insert(network, 0.2).draw(3, seed=0)(x).mean_probs().isfinite().all()
     with pytest.raises(StakesError, match="pass a batch through its lazy layers first"):
         MCDropout(nn.Sequential(nn.LazyLinear(8), nn.Dropout(0.3), nn.LazyLinear(2))).draw(3, seed=0)
 
@@ -170,6 +235,15 @@ def test_decisions_are_not_taken_from_nan() -> None:
     objective, posterior = LossCalibrated(UTILITY), MCDropout(Undefined().train())
     with pytest.raises(StakesError, match="expected draws for a batch to be numbers"):
         objective(posterior, torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))
+
+
+def test_amounts_are_not_decided_from_nan() -> None:
+    x, y = torch.randn(4, 3), torch.randn(4)
+    curves = Utility.from_curves({"wait": [(-1.0, 0.0), (1.0, 9.0)], "act": 3.0})
+    for utility in (curves, Newsvendor(3, 1).with_limit(5.0), curves.with_limit(5.0)):
+        posterior = MCDropout(Undefined().train(), Gaussian.for_labels(y, scale="input"))
+        with pytest.raises(StakesError, match="expected draws for a batch to be numbers"):
+            LossCalibrated(utility)(posterior, x, y)
 
 
 def test_a_large_network_may_not_depend_on_the_batch_either() -> None:

@@ -59,6 +59,21 @@ def test_a_point_is_the_same_in_the_target_in_features_and_later(
     assert cost < 40
 
 
+@pytest.mark.filterwarnings("ignore:read as numbers")
+def test_categories_do_not_say_what_a_point_is(stakes: Callable[..., Any], sales: pd.DataFrame, tmp_path: Path) -> None:
+    path = write(tmp_path / "first.csv", sales)
+    table = pd.read_csv(path, sep=";", dtype=str).assign(code=["1.5", "2.5", "3.25"] * 50)
+    table.to_csv(path, sep=";", index=False)
+    said = stakes(
+        *("fit", path, "--target", "sold", "--under", 3, "--over", 1, "--models", "linear,constant", "--folds", 2),
+        *("--categorical", "code", "--workers", 1, "--out", tmp_path / "run"),
+    )
+    assert said.code == 0, said.err
+    comparison = AmountRun.load(tmp_path / "run").comparison
+    assert comparison.row("linear").cost.mean < 20
+    assert comparison.row("constant").cost.mean > 200  # of sales around 2,000, not of some around 2
+
+
 def test_points_are_left_alone_where_they_may_be_decimal_marks(tmp_path: Path) -> None:
     def read(*columns: list[str]) -> list[str]:
         rows = [";".join(cells) for cells in zip(*columns, strict=True)]

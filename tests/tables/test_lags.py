@@ -213,6 +213,33 @@ def test_the_model_knows_the_amounts_of_both_files(stakes: Callable[..., Any], w
     assert abs(Decider(tmp_path / "run")(tomorrow)["decision"].iloc[0] - table["sold"].iloc[-1]) < 4
 
 
+@pytest.mark.filterwarnings("ignore:read as numbers", "ignore:there are only")
+def test_later_amounts_may_be_written_in_another_way(stakes: Callable[..., Any], walk: Path, tmp_path: Path) -> None:
+    said = stakes(
+        *("fit", walk, "--target", "sold", "--under", 3, "--over", 1, "--time", "date", "--lags", "1"),
+        *("--folds", 2, "--models", "linear", "--workers", 1, "--out", tmp_path / "run"),
+    )
+    assert said.code == 0, said.err
+    later = days(3, "2014-08-09", rain=0.0).assign(sold=["£101.5", "£102", None])
+    later.to_csv(tmp_path / "later.csv", index=False)
+    assert stakes("decide", tmp_path / "run", tmp_path / "later.csv", "--out", tmp_path / "d.csv").code == 0
+    assert abs(pd.read_csv(tmp_path / "d.csv")["decision"].iloc[-1] - 102) < 4
+    later[:2].to_csv(tmp_path / "known.csv", index=False)
+    assert stakes("evaluate", tmp_path / "run", tmp_path / "known.csv").code == 0
+
+
+def test_a_bad_amount_is_named_with_lags(refused: Callable[..., str], walk: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(walk)
+    sold = [f"£{1000 + each:,.1f}" for each in table["sold"]]
+    sold[7] = "abc"
+    table.assign(sold=sold).to_csv(tmp_path / "bad.csv", index=False)
+    message = refused(
+        *("fit", tmp_path / "bad.csv", "--target", "sold", "--under", 3, "--over", 1, "--time", "date"),
+        *("--lags", "1", "--out", tmp_path / "run"),
+    )
+    assert "row 8 has 'abc'" in message
+
+
 def test_a_gap_is_one_line(refused: Callable[..., str], walk: Path, tmp_path: Path) -> None:
     pd.read_csv(walk).drop(index=50).to_csv(tmp_path / "gap.csv", index=False)
     message = refused(

@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from stakes import MLP, LossCalibrated, MCDropout, StakesError, Standard, Training, Utility, fit
-from stakes._io.tensors import read_tensors
+from stakes._io.tensors import read_tensors, write_tensors
 from stakes.posteriors import Posterior
 from stakes.training import DatasetExamples, Epoch, History, TensorExamples
 from stakes.training._loop import score
@@ -434,6 +434,34 @@ def test_epochs_are_not_chosen_by_scores_of_two_kinds(tmp_path: Path, rows: int 
     validation = None if rows is None else data(rows)
     with pytest.raises(StakesError, match=r"expected the checkpoint of a run with .*'validation': "):
         fit(posterior(), Standard(), data(), validation, utility=utility, resume=True, **options)
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]
+    """Examples without a length."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(*data(30), strict=True)
+
+
+def test_a_stream_can_be_validated_with_a_checkpoint(tmp_path: Path) -> None:
+    options = {
+        "utility": UTILITY,
+        "config": QUICK,
+        "progress": False,
+        "checkpoint": tmp_path / "checkpoint.safetensors",
+    }
+    fit(posterior(), Standard(), data(), DataLoader(Stream(), 10), **options)
+    fit(posterior(), Standard(), data(), DataLoader(Stream(), 10), resume=True, **options)
+
+
+def test_a_checkpoint_of_an_earlier_version_resumes_with_validation(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    options = {"utility": UTILITY, "config": QUICK, "progress": False, "checkpoint": file}
+    fit(posterior(), Standard(), data(), data(30), **options)
+    tensors, metadata = read_tensors(file)
+    del metadata["run"]["validation"]
+    write_tensors(file, tensors, metadata)
+    fit(posterior(), Standard(), data(), data(30), resume=True, **options)
 
 
 def test_layers_frozen_since_are_refused_by_name(tmp_path: Path) -> None:

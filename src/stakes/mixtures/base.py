@@ -81,6 +81,10 @@ class Mixture(Distribution):
         nodes = self._nodes()[0].to(self.location)
         return self._amount(self.location.unsqueeze(-1) + self.scale.unsqueeze(-1) * nodes).flatten(-2)
 
+    @property
+    def has_nan(self) -> bool:
+        return bool((self.location.isnan() | self.scale.isnan()).any())
+
     def mixture(self) -> Self:
         return self._like(lambda tensor: tensor.movedim(0, -2).flatten(-2))
 

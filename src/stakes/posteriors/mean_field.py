@@ -104,7 +104,7 @@ class MeanFieldDraws(FrozenDraws):
     """Each draw is one network whose weights are a sample of q, thinned by masks where it has dropout layers."""
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, samples: int, seed: int) -> None:
-        plain = swap_layers(network, lambda _, layer: layer.layer if isinstance(layer, GaussianLayer) else None)
+        plain = swap_layers(network, lambda _, layer: layer.give_hooks() if isinstance(layer, GaussianLayer) else None)
         rates = [dropout_rate(layer) for layer in dropout_layers(plain)]
         super().__init__(frozen(plain), likelihood, samples, seed, group_size(rates) if rates else PAIR)
         self.group_coverage = group_coverage(rates)

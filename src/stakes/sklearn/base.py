@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -144,7 +145,13 @@ def _as_numbers(times: Any) -> NDArray[np.float64]:
     values = column_or_1d(times)
     try:
         known = not pd.isna(values).any()
-        numbers = (values.astype("datetime64[s]") if values.dtype.kind == "M" else values).astype(np.float64)
+        if values.dtype.kind == "O" and not any(isinstance(value, str | Real) for value in values):
+            starts = [value.to_timestamp() if isinstance(value, pd.Period) else value for value in values]
+            values = pd.to_datetime(starts, utc=True).tz_localize(None).to_numpy()
+        if values.dtype.kind == "M":  # whose first is subtracted while they are whole numbers, which lose nothing
+            values = values.astype("datetime64[ns]").astype(np.int64)
+            values = values - values[:1]
+        numbers = values.astype(np.float64)
     except (TypeError, ValueError):
         known = False
     if not known or not np.isfinite(numbers).all():

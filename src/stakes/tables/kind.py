@@ -54,8 +54,10 @@ class Kind(ABC):
     def read_utility(self, task: "TableTask") -> Utility:
         """The utility that the options and the cost file of a task state."""
 
-    def target_format(self, columns: pd.DataFrame, target: str) -> NumberFormat | None:
-        """How the target of the table to learn from is written, if it is a number and not written as programs do."""
+    def target_format(self, target: "pd.Series[Any]", decimal: str) -> NumberFormat | None:
+        """How the target of the table to learn from, whose decimal mark is given, is written, if it is a number and not
+        written as programs do.
+        """
         return None
 
     @abstractmethod

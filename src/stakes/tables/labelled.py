@@ -48,12 +48,15 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
         )
     if path == task.data:
         require_columns(path, task.drop, columns)
+    mark = decimal_mark(columns.drop(columns=[name for name in task.categorical if name in columns]))
     written, refusals = None, Refusals()
     with refusals.gather():
         target = columns[task.target]
-        written = task.kind.target_format(columns, task.target) if formats is None else formats.number(task.target)
+        written = task.kind.target_format(target, mark) if formats is None else formats.number(task.target)
         values = target if written is None else pd.Series(read_numbers(target, written), target.index, name=target.name)
         labels = task.kind.labels(values, task, utility, first=formats is None)
+    if task.lags:
+        refusals.refuse()  # lags are made of the target
     try:
         time_format = _time_format(columns, path, task) if before is None else before.time_format
         known = None if before is None else before.lags
@@ -67,7 +70,6 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
         if formats is None:
             check_frame(features, task.categorical)
             priced = [name for name in utility.columns if name in columns and name not in features]
-            mark = decimal_mark(columns.drop(columns=[name for name in task.categorical if name in columns]))
             formats = Formats.fit(extended[[*features, *priced]], categorical=task.categorical, decimal=mark)
             formats = formats if written is None else Formats({**formats.columns, task.target: written})
         clean = formats.clean(extended)

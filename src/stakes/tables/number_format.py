@@ -11,12 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from stakes.errors import StakesError
+from stakes.utility.csv import CURRENCY
 
 PERCENT = "%"
-_CODES = "AUD|CAD|CHF|CNY|EUR|GBP|INR|JPY|NOK|SEK|USD"
-_SYMBOL = rf"[$£€¥₹₽₩]|{_CODES}"
 _WRITTEN = re.compile(
-    rf"(?P<sign>[+-]?)\s*(?P<before>{_SYMBOL})?\s*(?P<inner>[+-]?)(?P<body>[\d.][\d., ']*?)\s*(?P<after>{_SYMBOL}|%)?"
+    rf"(?P<sign>[+-]?)\s*(?P<before>{CURRENCY})?\s*(?P<inner>[+-]?)(?P<body>[\d.][\d., ']*?)\s*(?P<after>{CURRENCY}|%)?"
 )
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
@@ -76,7 +75,7 @@ class NumberFormat:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "NumberFormat":
         known = set(content) == set(cls.__annotations__) and (content["decimal"], content["thousands"]) in _MARKS
-        if not known or not re.fullmatch(rf"{_SYMBOL}|%|", str(content["symbol"])):
+        if not known or not re.fullmatch(rf"{CURRENCY}|%|", str(content["symbol"])):
             raise StakesError(f"expected a format of numbers, but got {content!r:.120}; the saved model is damaged")
         return cls(**content)
 

@@ -132,6 +132,7 @@ class Checkpoint:
     def _require_same_run(self, metadata: Mapping[str, Any]) -> None:
         saved = {**asdict(Training()), **metadata.get("run", {})}  # one of an earlier version has fewer settings
         now, epochs = self.settings, len(metadata.get("epochs", ()))
+        saved.setdefault("validation", now["validation"])  # which an earlier version did not write down
         other = [key for key in {**saved, **now} if key not in MAY_CHANGE and saved.get(key) != now.get(key)]
         if other:
             wanted, found = ({key: run.get(key) for key in other} for run in (now, saved))

@@ -130,8 +130,10 @@ def _train(
             "kind": type(made).__name__,
             **{key: str(value) for key, value in made.defaults.items()},
         }
+        settings["validation"] = None
         if validation is not None and utility is not None:
-            settings["validation"] = {"examples": len(validation), "utility": utility.digest()}
+            examples = len(validation) if validation.indexed else None  # a stream need not know how many it has
+            settings["validation"] = {"examples": examples, "utility": utility.digest()}
         settings["processes"] = fabric.world_size
         file = Checkpoint(checkpoint, settings, config.checkpoint_seconds)
     if resume and file is not None and file.path.exists():

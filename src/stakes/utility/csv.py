@@ -37,7 +37,9 @@ _QUANTITY = re.compile(
     r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
 )
 _CURVES = re.compile(r"(?:costs?\s+)?curves?\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE)
-_CURRENCY = re.compile(r"[\[(]\s*(?P<unit>[$£€¥₹₽₩]|[A-Z]{3})\s*[\])]")  # after any word: Kosten (€)
+CURRENCY = r"[$£€¥₹₽₩]|AUD|CAD|CHF|CNY|EUR|GBP|INR|JPY|NOK|SEK|USD"
+_CURRENCY = re.compile(rf"[\[(]\s*(?P<unit>{CURRENCY})\s*[\])]")  # after any word: Kosten (€)
+_WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 _OTHER_SIGN = re.compile(r"utilit|profit|gain|reward|benefit|payoff|revenue", re.IGNORECASE)  # more is better
 
@@ -47,9 +49,8 @@ Cells = dict[str, dict[str, float | str]]
 def read_cost_file(path: str | PathLike[str]) -> tuple[Literal["cost", "utility"], str, Cells]:
     """What the numbers are (cost or utility), their unit, and the cells. Errors do not name the file."""
     rows, delimiter = read_csv_rows(path)
-    _refuse_grouped_thousands(rows, delimiter)
     header = {name.lower() for name in rows[0]}
-    kind, unit, cells = _read_long(rows) if {"decision", "outcome"} <= header else _read_wide(rows)
+    kind, unit, cells = (_read_long if {"decision", "outcome"} <= header else _read_wide)(rows, delimiter)
     return ("cost" if kind.startswith("cost") else "utility"), unit, cells
 
 
@@ -64,13 +65,13 @@ def holds_curves(path: str | PathLike[str]) -> bool:
 def read_curve_file(path: str | PathLike[str]) -> tuple[str, dict[str, list[tuple[float, float]]]]:
     """The unit, and the points (outcome, cost) of each action. Errors do not name the file."""
     rows, delimiter = read_csv_rows(path)
-    _refuse_grouped_thousands(rows, delimiter)
     (corner, *header), *body = rows
     match = _CURVES.fullmatch(corner.strip())
     if match is None:
         raise StakesError(f"expected 'cost curve', with a unit in brackets, in the corner, but got {corner!r}")
     if not header or not body:
         raise StakesError("expected actions in the first column and outcomes in the header, but got no cells")
+    _refuse_grouped_thousands([*header, *(cell for row in body for cell in row[1:])], delimiter)
     outcomes = [_number(text, "an outcome in the header") for text in header]
     refuse_repeats([row[0] for row in body], "action")
     curves = {}
@@ -103,13 +104,14 @@ def write_template(path: Path, outcomes: Sequence[str], decisions: Sequence[str]
     write_text(path, text.getvalue())
 
 
-def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
+def _read_wide(rows: list[list[str]], delimiter: str) -> tuple[str, str, Cells]:
     (corner, *outcomes), *body = rows
     if not outcomes or not body:
         raise StakesError("expected decisions in the first column and outcomes in the header, but got no cells")
     quantity = _quantity(corner)
     if quantity is None and _OTHER_SIGN.search(corner):
         raise StakesError(f"expected 'cost' or 'utility', with a unit in brackets, in the corner, but got {corner!r}")
+    _refuse_grouped_thousands([cell for row in body for cell in row[1:]], delimiter)
     currency = _CURRENCY.search(corner)
     kind, unit = quantity or ("cost", currency["unit"] if currency else corner if _is_currency(corner) else "")
     refuse_repeats(outcomes, "outcome")
@@ -122,12 +124,13 @@ def _read_wide(rows: list[list[str]]) -> tuple[str, str, Cells]:
     return kind, unit, cells
 
 
-def _read_long(rows: list[list[str]]) -> tuple[str, str, Cells]:
+def _read_long(rows: list[list[str]], delimiter: str) -> tuple[str, str, Cells]:
     header = [name.lower() for name in rows[0]]
     quantities = [(position, match) for position, name in enumerate(rows[0]) if (match := _quantity(name))]
     if len(quantities) != 1:
         raise StakesError(f"expected the columns decision, outcome and cost (or utility), but got {listing(rows[0])}")
     (position, (kind, unit)) = quantities[0]
+    _refuse_grouped_thousands([row[position] for row in rows[1:] if len(row) > position], delimiter)
     cells: Cells = {}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
@@ -149,14 +152,18 @@ def _is_currency(text: str) -> bool:
     return len(text) == 1 and unicodedata.category(text) == "Sc"
 
 
-def _refuse_grouped_thousands(rows: list[list[str]], delimiter: str) -> None:
-    """Where semicolons stand between cells, commas are decimal marks, and 1.500 may be 1500."""
+def _refuse_grouped_thousands(cells: Sequence[str], delimiter: str) -> None:
+    """Where semicolons stand between cells, commas are decimal marks, and 1.500 may be 1500, unless another number of
+    the file, such as 0.5, shows that points are.
+    """
     if delimiter != ";":
         return
-    for text in (cell for row in rows for cell in row if _GROUPED.fullmatch(cell)):
-        raise StakesError(
-            f"expected plain numbers, but {text!r} could mean two: write {text.replace('.', '')}, or {float(text):g}"
-        )
+    with_point = [text for text in map(str.strip, cells) if _WITH_POINT.fullmatch(text)]
+    if all(map(_GROUPED.fullmatch, with_point)):
+        for text in with_point:
+            raise StakesError(
+                f"expected plain numbers, but {text!r} could mean two: write {text.replace('.', '')}, or {text}0"
+            )
 
 
 def _cell(text: str, decision: str, outcome: str) -> float | str:

@@ -33,7 +33,7 @@ class MenuUtility(NumberUtility):
         """``(..., K) -> (..., D)``."""
 
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
-        require_choices(torch.as_tensor(choice).cpu().numpy(), np.shape(outcome), len(self.decisions))
+        require_choices(torch.as_tensor(choice).cpu().numpy(), tuple(np.shape(outcome)), len(self.decisions))
         return super().realised(choice, outcome)
 
     def expected(self, outcomes: Outcomes) -> Tensor:

@@ -1,6 +1,5 @@
 """Dropout for networks that have none: before some of their layers, which keep their names, weights and types."""
 
-import copy
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -8,7 +7,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from stakes.errors import StakesError, listing
-from stakes.posteriors._sampling.layers import dropout_rate
+from stakes.posteriors._sampling.layers import copied, dropout_rate
 
 CHILD = "inserted_dropout"  # its name in the layer that it stands before
 
@@ -25,7 +24,7 @@ def insert_dropout(network: nn.Module, p: float, where: Where | None, layer: Cal
         raise StakesError(f"expected a dropout rate between 0 and 1, but got {p}")
     if dropout_rate(layer(p)) != p:
         raise StakesError(f"expected layer= to make a dropout layer of PyTorch, but it made {layer(p)}")
-    network = copy.deepcopy(network)
+    network = copied(network)
     chosen = dict.fromkeys(_chosen(network, where))
     if not chosen:
         raise StakesError(

@@ -1,9 +1,10 @@
 """Layers of PyTorch that are random in training, and what stands for them in a frozen network."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from types import CellType, FunctionType
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from stakes.posteriors._sampling.masks import FrozenDropout
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 # Layers with a fused path in eval mode, which passes over their dropout and which vmap cannot run. It is ruled out
 # for each layer, by its training mode, and not by the flag in torch.backends, which is one for all threads.
 _WITH_FAST_PATH = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
@@ -120,12 +122,13 @@ def copied(network: nn.Module) -> nn.Module:
             "expected a network whose layers know their sizes: pass a batch through its lazy layers first"
         )
     known: dict[int, Any] = {}
+    layers = set(network.modules())
     for name, module in network.named_modules():
         where = f" of {name!r}" if name else ""
-        for key, value in [*vars(module).items(), *_hooks(module)]:
+        for key, value in _kept(module):
             if isinstance(value, Tensor) and value.grad_fn is not None:  # made of others by a hook, which makes it anew
                 known[id(value)] = value.detach().clone()
-            if _refers_to_modules(value):
+            if _refers(value, layers, False, set()):
                 raise StakesError(
                     f"expected a network that can be copied, but the function in {key!r}{where} refers to layers by "
                     "itself, and in a copy it would still call those of the original: write it as a method"
@@ -133,16 +136,41 @@ def copied(network: nn.Module) -> nn.Module:
     return copy.deepcopy(network, known)
 
 
-def _hooks(module: nn.Module) -> list[tuple[str, Any]]:
-    return [("a hook", hook) for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())]
+def _kept(module: nn.Module) -> list[tuple[str, Any]]:
+    """What a module keeps beside parameters, buffers and layers: attributes and hooks."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    attributes = [(key, value) for key, value in vars(module).items() if key not in _OF_EVERY_MODULE]
+    return [*attributes, *(("a hook", hook) for hook in hooks)]
 
 
-def _refers_to_modules(value: Any) -> bool:
-    """Whether it is a function that has modules among the variables around it, or a list of such functions."""
-    if isinstance(value, list | tuple):
-        return any(map(_refers_to_modules, value))
-    cells = value.__closure__ or () if isinstance(value, FunctionType) else ()
-    return any(isinstance(cell.cell_contents, nn.Module) for cell in cells if _is_filled(cell))
+def _refers(value: Any, layers: Collection[nn.Module], inside: bool, seen: set[tuple[int, bool]]) -> bool:
+    """Whether a function among what is kept uses one of ``layers`` that it does not get as an argument. ``inside`` one,
+    every layer counts; outside, copies of what refers to layers refer to their copies.
+    """
+    if (id(value), inside) in seen:
+        return False
+    seen.add((id(value), inside))
+    if isinstance(value, nn.Module):
+        return inside and value in layers
+    is_function = isinstance(value, FunctionType)
+    parts = _variables_of(value) if is_function else _parts_of(value)
+    return any(_refers(each, layers, inside or is_function, seen) for each in parts)
+
+
+def _variables_of(function: FunctionType) -> list[Any]:
+    """The variables around a function, and its defaults."""
+    around = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [*around, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _parts_of(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [*value.values()]
+    if isinstance(value, list | tuple | set):
+        return [*value]
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    return [value.__self__] if isinstance(value, MethodType) else []
 
 
 def _is_filled(cell: CellType) -> bool:

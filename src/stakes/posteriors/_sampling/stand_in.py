@@ -30,6 +30,11 @@ class StandIn(nn.Module):
         """Have the hooks of the layer, which are called around its own forward."""
         vars(self).update({name: vars(self.layer)[name] for name in _HOOKS})
 
+    def give_hooks(self) -> nn.Module:
+        """The layer, with the hooks that were put on its stand-in."""
+        vars(self.layer).update({name: vars(self)[name] for name in _HOOKS})
+        return self.layer
+
 
 def has_hooks(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks)

@@ -17,7 +17,7 @@ from stakes.mixtures import Quantiles
 from stakes.tables.amounts.mix import HeldOutAmounts
 from stakes.tables.amounts.models import AMOUNT_MODELS, USUAL
 from stakes.tables.amounts.run import AmountRun
-from stakes.tables.formats import decimal_mark, number_format
+from stakes.tables.formats import number_format
 from stakes.tables.kind import Kind, ModelPredictions
 from stakes.tables.number_format import NumberFormat
 from stakes.tables.problem import Recipe
@@ -74,9 +74,9 @@ class Amounts(Kind):
         bounds = {name: getattr(task, name) for name in ("at_least", "at_most") if getattr(task, name) is not None}
         return newsvendor(task.under, task.over, unit=task.unit or "", step=task.step, **bounds)
 
-    def target_format(self, columns: pd.DataFrame, target: str) -> NumberFormat | None:
-        with _naming_the_alternative(columns[target]):
-            return number_format(columns[target], decimal_mark(columns))
+    def target_format(self, target: "pd.Series[Any]", decimal: str) -> NumberFormat | None:
+        with _naming_the_alternative(target):
+            return number_format(target, decimal)
 
     def labels(
         self, values: "pd.Series[Any]", task: "TableTask", utility: Utility, *, first: bool

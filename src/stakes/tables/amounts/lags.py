@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from stakes.errors import StakesError
 from stakes.tables.date_format import FORMATS, ISO
-from stakes.tables.formats import read_numbers
+from stakes.tables.formats import decimal_mark, number_format, read_numbers
 from stakes.tables.number_format import NumberFormat
 from stakes.tables.times import MIXED, TimeFormat
-from stakes.tables.values import as_text, row_number
+from stakes.tables.values import as_text, holds_numbers, row_number
 
 MONTHS = "months"  # in place of a number of seconds
 _NEAR = 1e-6  # of a step: times are whole steps but for rounding
@@ -145,7 +145,10 @@ class Lags:
         raise StakesError("expected lags with their last amounts; the saved model is damaged")
 
     def _amounts(self, frame: pd.DataFrame) -> FloatArray:
-        return read_numbers(frame[self.target], self.written)
+        amounts, written = frame[self.target], self.written
+        if written is None and not holds_numbers(amounts):  # a later file may have them in another format
+            written = number_format(amounts, decimal_mark(frame))
+        return read_numbers(amounts, written)
 
     def _times(self, frame: pd.DataFrame) -> FloatArray:
         return TimeFormat(self.pattern).times(frame[self.time])
