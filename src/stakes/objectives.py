@@ -9,6 +9,7 @@ with the gain ``G(h | x, w) = sum_c u(h, c) p(c | x, w)`` of the decision h that
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self, get_args
@@ -226,7 +227,7 @@ class LossCalibrated(Objective):
         for index, x in batches:
             choice = self._best(posterior.mixture(x, self.samples), index)
             kept = choice.dtype if choice.is_floating_point() else torch.int16  # numbers stay as they are
-            memory = self._room(index, choice.shape[1:], kept)
+            memory = self._room(index, choice.shape[1:], kept, math.nan if kept.is_floating_point else -1)
             memory[index.to(memory.device)] = choice.to(memory)
 
     def keep_models(self, indices: Tensor) -> None:
@@ -258,18 +259,29 @@ class LossCalibrated(Objective):
                 )
             return self._best(mixture, index)
         index = self._required(index)
+        if len(index) != inputs.count(x):
+            raise StakesError(
+                f"expected index= with a position for each of {inputs.count(x)} examples, but got {len(index)}"
+            )
         if self.refresh == "epoch":
             if self._memory is None:
                 raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
             self._require_shape(outcomes.shape[2:-1])
-            kept = self._memory[index.to(self._memory.device)].to(inputs.tensors_of(x)[0].device)
+            rows = index.to(self._memory.device)
+            known = rows < len(self._memory)
+            kept = self._memory[rows.where(known, 0)].to(inputs.tensors_of(x)[0].device)
+            if not bool(known.all()) or bool((kept.isnan() if kept.is_floating_point() else kept < 0).any()):
+                raise StakesError(
+                    'expected examples that start_epoch has seen in this epoch: with refresh="epoch", give it all of '
+                    "the training examples, with the same index"
+                )
             return kept if kept.is_floating_point() else kept.long()
         if outcomes.numeric:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
         return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index)), index)
 
     def _running_mean(self, probs: Tensor, index: Tensor) -> Tensor:
-        memory = self._room(index, probs.shape[1:], torch.float16)
+        memory = self._room(index, probs.shape[1:], torch.float16, 0)
         rows = index.to(memory.device)
         before = memory[rows].to(probs)
         # A row never seen is all zeros, which no predictive can be.
@@ -289,13 +301,13 @@ class LossCalibrated(Objective):
     def _of_batch(self, utility: Utility, index: Tensor | None) -> Utility:
         return utility.rows(self._required(index)) if utility.per_example else utility
 
-    def _room(self, index: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    def _room(self, index: Tensor, shape: torch.Size, dtype: torch.dtype, unknown: float) -> Tensor:
         """The memory by example, grown to hold the examples of ``index``."""
         self._require_shape(shape)
         needed = int(index.max()) + 1
         known = 0 if self._memory is None else len(self._memory)
         if needed > known:
-            grown = torch.zeros(max(needed, 2 * known), *shape, dtype=dtype)
+            grown = torch.full((max(needed, 2 * known), *shape), unknown, dtype=dtype)
             if self._memory is not None:
                 grown[:known] = self._memory
             self._memory = grown
@@ -311,9 +323,11 @@ class LossCalibrated(Objective):
             )
 
     def _required(self, index: Tensor | None) -> Tensor:
-        if index is None:
+        if not isinstance(index, Tensor) or index.is_floating_point() or index.ndim != 1 or bool((index < 0).any()):
+            got = "none" if index is None else index.tolist() if isinstance(index, Tensor) else index
             raise StakesError(
                 f"refresh={self.refresh!r} with this utility needs to know the examples of a batch: pass "
-                "index=, their positions in the training set"
+                "index=, their positions in the training set, as a tensor of whole numbers from 0 on, "
+                f"but got {str(got)[:60]}"
             )
         return index

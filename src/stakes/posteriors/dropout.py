@@ -7,6 +7,7 @@ decay of a standard dropout network.
 """
 
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from stakes import inputs
-from stakes.errors import StakesError, listing
+from stakes.errors import StakesError, StakesWarning, listing
 from stakes.inputs import Inputs
 from stakes.likelihoods import Likelihood
 from stakes.outcomes import Outcomes
@@ -24,7 +25,15 @@ from stakes.posteriors._sampling.balance import fresh_masks, group_coverage, gro
 from stakes.posteriors._sampling.encoder import fuse_encoders, fused_encoders
 from stakes.posteriors._sampling.fusion import FusedNetwork, ImageOrder
 from stakes.posteriors._sampling.insert import CHILD, Where, insert_dropout
-from stakes.posteriors._sampling.layers import dropout_layers, dropout_on, dropout_rate, frozen, taking_masks
+from stakes.posteriors._sampling.layers import (
+    dropout_layers,
+    dropout_on,
+    dropout_rate,
+    eager,
+    frozen,
+    silent_dropout,
+    taking_masks,
+)
 from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, reusing_prefixes
 from stakes.posteriors._sampling.over_draws import OverDraws
 from stakes.posteriors._sampling.probe import Probe, Work, blank, probe, shapes_without_values
@@ -56,8 +65,15 @@ class MCDropout(Posterior):
         super().__init__(likelihood)
         self.network = network
         self.lengthscale = lengthscale
-        self._over_draws, self._image_order = OverDraws(network), ImageOrder(network)
-        self._info = _NetworkInfo.of(network)
+        self._over_draws, self._image_order = OverDraws(eager(network)), ImageOrder(eager(network))
+        self._info = _NetworkInfo.of(eager(network))
+        if silent := silent_dropout(eager(network)):
+            warnings.warn(
+                f"network.train() leaves the dropout layers {listing(silent)} in eval mode, but dropout of a posterior "
+                "is random in training and in draws: set their p to 0 if they are not to drop",
+                StakesWarning,
+                stacklevel=2,
+            )
 
     @classmethod
     def insert(
@@ -83,22 +99,22 @@ class MCDropout(Posterior):
         )
 
         ``where`` tells these layers: a type or a tuple of types, a name or several, or a function ``(name, module) ->
-        bool``. Without it, they are all linear layers, but not one that is the network's first layer with weights: raw
-        inputs are not dropped. Weights keep their names. A saved model is loaded with a network that is made the same
-        way: ``SavedModel.load(path, network=MCDropout.insert(network, p).network)``.
+        bool``. Without it, they are all linear layers but the first layer that the network has, in the order in which
+        it was built: raw inputs should not be dropped. Weights keep their names. A saved model is loaded with a network
+        that is made the same way: ``SavedModel.load(path, network=MCDropout.insert(network, p).network)``.
         """
         return cls(insert_dropout(network, p, where, layer), likelihood, lengthscale=lengthscale)
 
     def outputs(self, x: Inputs, samples: int = 1) -> Tensor:
         require_samples(samples)
         with dropout_on(self.network):
-            return self._over_draws.repeat(self.network, x, samples)
+            return self._over_draws.repeat(self.network if samples == 1 else eager(self.network), x, samples)
 
     def fresh_draws(self, x: Inputs, samples: int) -> FreshDraws:
         """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
-        info = self._current_info()
-        found = info.layouts_and_work(x, self.network)
+        network, info = eager(self.network), self._current_info()
+        found = info.layouts_and_work(x, network)
         if found is None:
             return super().fresh_draws(x, samples)
         layouts, work = found
@@ -111,8 +127,8 @@ class MCDropout(Posterior):
             some = {key: mask[first:last] for key, mask in masks.items()}
             if info.stacked is not None and info.stacked.accepts(x):
                 return info.stacked(x, some)
-            with taking_masks(self.network), fused_encoders(self.network):
-                return self._image_order(lambda x: self._over_draws.masked(self.network, x, some, layouts), x)
+            with taking_masks(network), fused_encoders(network):
+                return self._image_order(lambda x: self._over_draws.masked(network, x, some, layouts), x)
 
         large = samples * inputs.count(x) * work.per_draw >= WORTH_DIVIDING
         return FreshDraws(outputs, divisible=large and 2 * work.shared <= work.per_draw)
@@ -135,8 +151,8 @@ class MCDropout(Posterior):
 
     def _current_info(self) -> "_NetworkInfo":
         """The info of the network as it is now: its layers and rates may be changed in training."""
-        if not self._info.holds_for(self.network):
-            self._info = _NetworkInfo.of(self.network)
+        if not self._info.holds_for(eager(self.network)):
+            self._info = _NetworkInfo.of(eager(self.network))
         return self._info
 
 

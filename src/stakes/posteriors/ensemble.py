@@ -46,7 +46,8 @@ class Ensemble(Posterior):
         if len({id(member) for member in members}) < len(members):
             raise StakesError("expected different networks in an ensemble, but one object stands in it twice")
         shapes = {tuple((key, value.shape) for key, value in member.state_dict().items()) for member in members}
-        layers = {tuple((name, type(part)) for name, part in member.named_modules()) for member in members}
+        # By name: a layer with a parametrized weight has a class of its own.
+        layers = {tuple((name, type(part).__qualname__) for name, part in each.named_modules()) for each in members}
         if len(shapes) > 1 or len(layers) > 1:
             raise StakesError(
                 "expected networks of one architecture in an ensemble, but their parameters or layers differ"

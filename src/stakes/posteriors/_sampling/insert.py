@@ -51,9 +51,9 @@ def has_inserted(network: nn.Module) -> bool:
 def _chosen(network: nn.Module, where: Where | None) -> list[nn.Module]:
     modules = dict(network.named_modules())
     if where is None:  # what enters the first layer with weights is the raw input
-        first = next((part for part in modules.values() if any(True for _ in part.parameters(recurse=False))), None)
-        others = [part for part in modules.values() if part is not first]
-        return [part for part in others if isinstance(part, nn.Linear) and not _is_read(part)]
+        layers = [part for part in modules.values() if any(True for _ in part.parameters(recurse=False))]
+        layers = layers if isinstance(network, nn.Linear) else [part for part in layers if part is not network]
+        return [part for part in layers[1:] if isinstance(part, nn.Linear) and not _is_read(part)]
     if callable(where) and not isinstance(where, type):
         return [part for name, part in modules.items() if where(name, part)]
     given = [where] if isinstance(where, str | type) else [*where]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,18 @@ def dropout_rate(layer: nn.Module) -> float:
 
 def dropout_layers(network: nn.Module) -> list[nn.Module]:
     return [layer for layer in network.modules() if dropout_rate(layer) > 0]
+
+
+def silent_dropout(network: nn.Module) -> list[str]:
+    """The names of dropout layers that ``network.train()`` leaves in eval mode, those of a frozen backbone, say."""
+    if all(type(part).train is nn.Module.train for part in network.modules()):
+        return []
+    modes = {part: part.training for part in network.modules()}
+    network.train()
+    names = [name for name, part in network.named_modules() if dropout_rate(part) > 0 and not part.training]
+    for part, training in modes.items():
+        part.training = training
+    return names
 
 
 @contextmanager
@@ -115,13 +127,18 @@ def without_dropout(network: nn.Module) -> nn.Module:
     return _for_inference(network)
 
 
+def eager(network: nn.Module) -> nn.Module:
+    """The network that `torch.compile` was given, which has the same layers: vmap and copies need it."""
+    return cast(nn.Module, getattr(network, "_orig_mod", network))
+
+
 def copied(network: nn.Module) -> nn.Module:
     """A copy of its own; what cannot be copied is refused."""
     if any(isinstance(parameter, UninitializedParameter) for parameter in network.parameters()):
         raise StakesError(
             "expected a network whose layers know their sizes: pass a batch through its lazy layers first"
         )
-    known: dict[int, Any] = {}
+    network, known = eager(network), dict[int, Any]()
     layers = set(network.modules())
     for name, module in network.named_modules():
         where = f" of {name!r}" if name else ""

@@ -17,6 +17,7 @@ from stakes.posteriors._sampling.masks import ActiveMasks, MaskLayout, active
 
 # Masks or weights of all draws are kept between blocks up to this size, and made again beyond it.
 KEPT_BYTES = 128 * 2**20
+EQUAL_ROWS, ODD_DRAWS = 64, 7  # folded with their draws, a sort that is not stable exchanges some
 
 
 class OverDraws:
@@ -31,6 +32,7 @@ class OverDraws:
 
     def __init__(self, network: nn.Module) -> None:
         self.recurrent = self.one_by_one = any(isinstance(part, nn.RNNBase) for part in network.modules())
+        self._keeps_order: bool | None = None  # of inputs, from layer to layer; not known before the first
         # The first layers of a sequence are computed once for several blocks of draws, if vmap tells which.
         self._shares = isinstance(network, FusedNetwork) and network.has_prefix
 
@@ -40,14 +42,10 @@ class OverDraws:
         """``(S, B, C, ...)`` the outputs of ``network`` under the masks of each draw."""
         rows = inputs.count(x)
         if self.recurrent and all(layout.axis is not None for layout in layouts.values()):
-            samples = len(next(iter(masks.values())))
-            # (B S, ...): all draws of an input beside each other, as lengths may have to be in order.
-            repeated = inputs.map_tensors(
-                lambda each: each.unsqueeze(1).expand(-1, samples, *each.shape[1:]).flatten(0, 1), x
-            )
-            with active(ActiveMasks(masks, layouts, samples * rows)):
-                out = inputs.call(network, repeated)
-            return out.reshape(rows, samples, *out.shape[1:]).transpose(0, 1)
+            if self._keeps_order is None:
+                self._keeps_order = _keeps_order(network, x, masks, layouts)
+            if self._keeps_order:
+                return _folded(network, x, masks, layouts)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
             with active(ActiveMasks(masks, layouts, rows)):
@@ -65,7 +63,9 @@ class OverDraws:
                     return torch.func.vmap(function, randomness="different")(dict(stacked))
             except RuntimeError as error:
                 reason = str(error)
-                if not any(sign in reason for sign in _VMAP_CANNOT):
+                # Autocast passes over what vmap has wrapped: operations meet tensors of two precisions.
+                autocast = torch.is_autocast_enabled(next(iter(stacked.values())).device.type)
+                if not autocast and not any(sign in reason for sign in _VMAP_CANNOT):
                     raise
         draws = [{key: value[s] for key, value in stacked.items()} for s in range(count)]
         results = torch.stack([function(draw) for draw in draws])
@@ -88,6 +88,32 @@ class OverDraws:
         if updates:
             return torch.stack([inputs.call(network, x) for _ in range(samples)])
         return self(lambda _: inputs.call(network, x), {"draw": torch.empty(samples)})
+
+
+def _folded(network: nn.Module, x: Inputs, masks: Mapping[str, Tensor], layouts: Mapping[str, MaskLayout]) -> Tensor:
+    """``(S, B, C, ...)``: all draws in one batch, those of an input beside each other, as lengths may be in order."""
+    rows, samples = inputs.count(x), len(next(iter(masks.values())))
+    repeated = inputs.map_tensors(lambda each: each.unsqueeze(1).expand(-1, samples, *each.shape[1:]).flatten(0, 1), x)
+    with active(ActiveMasks(masks, layouts, samples * rows)):
+        out = inputs.call(network, repeated)
+    return out.reshape(rows, samples, *out.shape[1:]).transpose(0, 1)
+
+
+@torch.no_grad()
+def _keeps_order(network: nn.Module, x: Inputs, masks: Mapping[str, Tensor], layouts: Mapping[str, MaskLayout]) -> bool:
+    """Whether many copies of one input, folded with their draws, have the answers that it has alone: a network that
+    sorts them by length exchanges them, and with them the draws that stand in one batch.
+    """
+    one, generator = inputs.rows(x, slice(1)), torch.Generator().manual_seed(0)
+    some = {
+        key: torch.randint(2, (ODD_DRAWS, *mask.shape[1:]), generator=generator).to(mask) for key, mask in masks.items()
+    }
+    together = _folded(network, inputs.cat([one] * EQUAL_ROWS), some, layouts)
+    for draw, out in enumerate(together):
+        alone = _folded(network, one, {key: mask[draw : draw + 1] for key, mask in some.items()}, layouts)
+        if not torch.allclose(out, alone[0].expand_as(out), rtol=1e-3, atol=1e-4, equal_nan=True):
+            return False
+    return True
 
 
 # In the messages of vmap for what it cannot do. Errors of a network that say the same come again one by one.

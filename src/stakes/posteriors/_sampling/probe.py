@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import flop_registry
@@ -21,6 +23,7 @@ from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, MaskLayout, active
 
 SMALL_NETWORK, SMALL_INPUT = 2**20, 2**14  # weights, and numbers in an input
+_CHANGES = "results that differ from pass to pass (noise, or what it keeps between calls)"
 PASSES = 8  # that have to agree: a layer that is skipped at random, half of the time, is missed once in 128 times
 
 
@@ -104,7 +107,7 @@ def _probe(network: nn.Module, row: Inputs, all_random: bool, check: bool, origi
         if not random:
             _refuse_dependence(original, inputs.rows(x, slice(2)))
         for module in network.modules():
-            module.training = not isinstance(module, _NormBase)
+            module.training = not (isinstance(module, _NormBase | _SpectralNorm) or _is_normed(module))
         trained = _watch(network, inputs.cat([row, row]))
         others = sorted({key.rpartition("/")[0] for key in trained.calls.keys() ^ two.calls.keys()})
         random_in_training = [*trained.random, *(f"dropout layer {name!r} called in one mode only" for name in others)]
@@ -112,6 +115,11 @@ def _probe(network: nn.Module, row: Inputs, all_random: bool, check: bool, origi
     sizes = {name: (shape, three.inputs.get(name, torch.Size())) for name, shape in two.inputs.items()}
     not_first = [name for name, (first, second) in sizes.items() if not _batch_is_first(first, second)]
     return Probe(two.footprint, layouts, random, random_in_training, two.module_calls, not_first)
+
+
+def _is_normed(module: nn.Module) -> bool:
+    """Whether a hook estimates the spectral norm of its weight, with each pass in training."""
+    return any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
 
 
 def _batch_is_first(two: torch.Size, three: torch.Size) -> bool:
@@ -127,7 +135,7 @@ def _changes(network: nn.Module, x: Inputs) -> list[str]:
             outputs.append(inputs.call(network, x))
         steps.add((*recorder.calls, *operations.names))
     same = all(out.is_meta or _is_equal(out, outputs[0]) for out in outputs)
-    return [] if same and len(steps) == 1 else ["results that differ from pass to pass"]
+    return [] if same and len(steps) == 1 else [_CHANGES]
 
 
 def _is_equal(first: Tensor, second: Tensor) -> bool:
@@ -331,7 +339,21 @@ def _layouts(two: Mapping[str, _Call], three: Mapping[str, _Call]) -> tuple[dict
 
 
 def _unfolded(network: nn.Module, x: Inputs, calls: Mapping[str, tuple[_Call, int]]) -> dict[str, MaskLayout]:
-    """Find the batch in axes of size ``outer * B * inner``, by which entries follow the second of two inputs."""
+    """Find the batch in axes of size ``outer * B * inner``, by which entries follow the second of two inputs.
+
+    Branches that start as zeros tell nothing: then once more, with weights that are none.
+    """
+    try:
+        return _followed(network, x, calls)
+    except StakesError:
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight.add_(torch.randn(weight.shape, generator=generator).to(weight), alpha=0.1)
+        return _followed(network, x, calls)
+
+
+def _followed(network: nn.Module, x: Inputs, calls: Mapping[str, tuple[_Call, int]]) -> dict[str, MaskLayout]:
     passes, row = [], inputs.rows(x, slice(1))
     for pair in (row, row), (row, _another(x)):
         try:
@@ -344,6 +366,8 @@ def _unfolded(network: nn.Module, x: Inputs, calls: Mapping[str, tuple[_Call, in
         passes.append([call.x.nan_to_num() for call in recorded.values() if call.x is not None])
     layouts = {}
     for (key, ((layer, shape, *_), axis)), first, second in zip(calls.items(), *passes, strict=True):
+        if first.shape != second.shape:
+            raise _unclear(layer, f"its size, {len(first)} or {len(second)}, depends on the values of the inputs")
         changed = (first != second).movedim(axis, 0).flatten(1).any(1).nonzero().flatten().tolist()
         size = shape[axis] // 2
         divisors = [inner for inner in range(1, size + 1) if size % inner == 0]
