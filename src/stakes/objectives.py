@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from stakes import inputs
+from stakes.decisions.certain import CertainDecisions
 from stakes.errors import StakesError
 from stakes.inputs import Inputs
 from stakes.outcomes import Outcomes
 from stakes.posteriors.base import Posterior
-from stakes.posteriors.fresh import Enough
 from stakes.utility import TableUtility, Utility
 from stakes.utility.table import entry_by_label
 
@@ -251,7 +251,8 @@ class LossCalibrated(Objective):
         if self.refresh == "step":
             # Of the many labels of an image one is always unclear.
             one_label = len(outcomes.shape) == _ONE_LABEL and not outcomes.numeric
-            mixture = posterior.mixture(x, self.samples, self._enough(index) if one_label else None)
+            enough = CertainDecisions(self._of_batch(self.utility, index), outcomes) if one_label else None
+            mixture = posterior.mixture(x, self.samples, enough)
             if mixture.has_nan and not outcomes.has_nan:
                 raise StakesError(
                     "expected draws for a batch to be numbers, as the training pass for it is, but some are NaN: look "
@@ -289,11 +290,6 @@ class LossCalibrated(Objective):
         mean = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs)
         memory[rows] = mean.to(memory)
         return mean
-
-    def _enough(self, index: Tensor | None) -> Enough:
-        """Draws are enough for an example if its decision is certain."""
-        utility = self._of_batch(self.utility, index)
-        return lambda outcomes, rows, share: utility.rows(rows).is_certain(outcomes, share)
 
     def _best(self, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         return self._of_batch(self.utility, index).best_choice(outcomes)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from stakes import LossCalibrated, MCDropout, TableUtility, Utility
+from stakes.decisions.certain import CertainDecisions
 from stakes.inputs import Inputs
 from stakes.outcomes import Outcomes
 from stakes.posteriors import dropout
@@ -20,6 +21,11 @@ UTILITIES = {
     "right or wrong": Utility.diagonal(["x", "y", "z"]),
     "nothing to decide": TableUtility(TABLES[0, :1], ("a",), ("x", "y", "z")),
 }
+
+
+class AlwaysLooks(CertainDecisions):
+    def look(self) -> float:
+        return 0.6
 
 
 class Counted:
@@ -51,7 +57,7 @@ class Counted:
         """The mixture for the same sentences, with the same random numbers; and what comes after them."""
         torch.manual_seed(1)
         x, _ = sentences(ROWS)
-        enough = None if utility is None else lambda said, rows, share: utility.rows(rows).is_certain(said, share)
+        enough = None if utility is None else AlwaysLooks(utility, Outcomes(torch.empty(0)))
         self.taken = 0
         weights = self.posterior.mixture(x, samples, enough).weights
         self.next_number = torch.rand(())
@@ -101,6 +107,18 @@ def test_a_training_step_has_the_same_loss(refresh: str, monkeypatch: pytest.Mon
     torch.testing.assert_close(*losses)
     assert (taken[0] < taken[1]) == (refresh == "step")
     assert taken[1] == 10 * ROWS
+
+
+def test_it_is_worth_a_look_where_the_training_pass_is_clear() -> None:
+    utility = Utility.diagonal(["x", "y"])
+    clear, leading, unclear = torch.tensor([[0.99, 0.01], [0.7, 0.3], [0.55, 0.45]])
+    for passes, look in (
+        ([clear, clear, unclear], 0.6),
+        ([clear, unclear, unclear], 0.6),  # saves 4 draws of 10 for a third of the batch
+        ([clear, *[unclear] * 9], None),
+        ([leading] * 3, 0.8),  # 0.8 * 0.4 is more than 0.2, and 0.6 * 0.4 less than 0.4
+    ):
+        assert CertainDecisions(utility, Outcomes(torch.stack(passes).unsqueeze(0))).look() == look
 
 
 def convolutions() -> nn.Module:

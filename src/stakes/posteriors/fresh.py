@@ -1,9 +1,8 @@
 """Draws that are made anew at a training step, and no more of them than its decisions need."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,11 +12,15 @@ from stakes.inputs import Inputs
 from stakes.outcomes import Outcomes
 from stakes.posteriors._sampling.balance import PAIR
 
-# Before six tenths of the draws are known, hardly any lead is out of reach of the rest.
-LOOKS = (0.6, 0.8)
 
-# (outcomes, rows, share): which of the inputs, whose numbers are ``rows``, need no more than this share of their draws.
-Enough = Callable[[Outcomes, Tensor, float], Tensor]
+class Enough(Protocol):
+    """Knows for which inputs of a batch the mixture of fewer draws will do."""
+
+    def look(self) -> float | None:
+        """The share of all draws after which it is worth asking; None if it never is."""
+
+    def __call__(self, outcomes: Outcomes, share: float) -> Tensor:
+        """``(B,)``: whether the mixture of this share of the draws, ``outcomes``, will do for each input."""
 
 
 class FreshDraws(NamedTuple):
@@ -30,21 +33,17 @@ class FreshDraws(NamedTuple):
 def mixture_of_enough(
     draws: FreshDraws, outcomes_of: Callable[[Tensor], Outcomes], x: Inputs, samples: int, enough: Enough
 ) -> Tensor:
-    """``(B, ..., K)`` the mean probabilities of the draws that each input takes."""
+    """``(B, C)`` the mean probabilities of the draws that each input takes."""
 
     def total(x: Inputs, first: int, last: int) -> Tensor:
-        return outcomes_of(draws.outputs(x, first, last)).log_weights.exp().sum(0)  # (b, ..., K)
+        return outcomes_of(draws.outputs(x, first, last)).log_weights.exp().sum(0)  # (b, C)
 
-    looks = sorted({PAIR * ceil(share * samples / PAIR) for share in LOOKS})
-    ends = [*(look for look in looks if look < samples), samples]
-    totals = total(x, 0, ends[0])
-    taken = torch.full_like(totals[..., :1], ends[0])
-    rows = torch.arange(len(totals), device=totals.device)
-    for first, last in pairwise(ends):
-        going_on = ~enough(Outcomes(totals[rows] / first), rows, first / samples)
-        rows, x = rows[going_on], inputs.rows(x, going_on)
-        if not len(rows):
-            break
-        totals[rows] += total(x, first, last)
-        taken[rows] = last
-    return totals / taken
+    look = enough.look()
+    some = samples if look is None else min(PAIR * ceil(look * samples / PAIR), samples)  # in pairs, which may balance
+    totals = total(x, 0, some)
+    if some == samples:
+        return totals / samples
+    unclear = ~enough(Outcomes(totals / some), some / samples)
+    if bool(unclear.any()):
+        totals[unclear] += total(inputs.rows(x, unclear), some, samples)
+    return totals / torch.where(unclear, samples, some).unsqueeze(-1)
