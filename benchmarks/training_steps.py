@@ -76,9 +76,7 @@ def _sentences() -> list[Claim]:
         fit(MCDropout(network), objective, data, config=Training(10, 32), progress=False)
 
     standard, step = seconds(lambda: epochs(Standard()), lambda: epochs(LossCalibrated(utility)), rounds=2)
-    what = (
-        'ten calibrated epochs from the start, Transformer 2 x 64, batch 32 of 32 tokens, refresh="step", 10 samples'
-    )
+    what = 'ten calibrated epochs from the start, Transformer 2 x 64, batch 32 of 32 tokens, refresh="step", 10 samples'
     return [Claim(what, "standard epochs", step / standard, "<= 2.5")]
 
 

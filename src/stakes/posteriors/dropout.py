@@ -34,9 +34,9 @@ from stakes.posteriors._sampling.layers import (
     silent_dropout,
     taking_masks,
 )
-from stakes.posteriors._sampling.masks import FrozenDropout, MaskLayout, reusing_prefixes
+from stakes.posteriors._sampling.masks import FrozenDropout, reusing_prefixes
 from stakes.posteriors._sampling.over_draws import OverDraws
-from stakes.posteriors._sampling.probe import Probe, Work, blank, probe, shapes_without_values
+from stakes.posteriors._sampling.probe import Probe, Shapes, blank, probe, shapes_without_values
 from stakes.posteriors._sampling.stacking import StackedLayers
 from stakes.posteriors._sampling.stand_in import has_hooks
 from stakes.posteriors.base import (
@@ -51,7 +51,6 @@ from stakes.posteriors.base import (
 from stakes.posteriors.fresh import FreshDraws
 
 WORTH_DIVIDING = 10**8  # multiplications and additions in all draws of a batch, a millisecond or so
-_LayoutsAndWork = tuple[dict[str, MaskLayout], Work]
 
 
 @families.register("dropout")
@@ -114,10 +113,10 @@ class MCDropout(Posterior):
         """A draw is one thinned network, as in `draw`: balanced masks, shared by all examples."""
         require_samples(samples)
         network, info = eager(self.network), self._current_info()
-        found = info.layouts_and_work(x, network)
-        if found is None:
+        shapes = info.shapes_for(x, network)
+        if shapes is None:
             return super().fresh_draws(x, samples)
-        layouts, work = found
+        layouts, work, self._over_draws.sorts = shapes
         device = inputs.tensors_of(x)[0].device
         masks = {
             key: fresh_masks(layout.p, info.group, layout.shape, samples, device) for key, layout in layouts.items()
@@ -166,7 +165,7 @@ class _NetworkInfo:
     keep: float
     group: int
     stacked: StackedLayers | None
-    known: dict[Hashable, "_LayoutsAndWork | None"] = field(default_factory=dict)
+    shapes: dict[Hashable, Shapes | None] = field(default_factory=dict)
     checked: set[Hashable] = field(default_factory=set)
 
     @classmethod
@@ -188,18 +187,21 @@ class _NetworkInfo:
         same = len(layers) == len(self.layers) and all(map(operator.is_, layers, self.layers))
         return same and tuple(map(dropout_rate, layers)) == self.rates and tuple(map(has_hooks, layers)) == self.hooked
 
-    def layouts_and_work(self, x: Inputs, network: nn.Module) -> "_LayoutsAndWork | None":
-        """Those of masks that all examples can share, and of a pass; None if they cannot be determined."""
+    def shapes_for(self, x: Inputs, network: nn.Module) -> Shapes | None:
+        """What is known of passes of such inputs; None if masks for all examples cannot be determined."""
         key = inputs.signature(x)
-        if key not in self.known:
+        if key not in self.shapes:
             try:
+                if self.stacked is not None and self.stacked.accepts(x):
+                    self.shapes[key] = Shapes(self.stacked.layouts(x)[0])
+                    return self.shapes[key]
                 network = frozen(blank(network))
                 device = weight_like(network).device
                 row = inputs.map_tensors(lambda tensor: torch.zeros_like(tensor[:1], device=device), x)
-                self.known[key] = shapes_without_values(network, row)
+                self.shapes[key] = shapes_without_values(network, row)
             except Exception:  # it needs values: masks for each example are always right
-                self.known[key] = None
-        return self.known[key]
+                self.shapes[key] = None
+        return self.shapes[key]
 
 
 class DropoutDraws(FrozenDraws):
@@ -238,6 +240,7 @@ class DropoutDraws(FrozenDraws):
             return Probe(footprint, layouts, [], [], Counter(), [])
         probed = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         probed.refuse_randomness()
+        self._over_draws.sorts |= probed.sorts
         if not probed.layouts:
             raise StakesError(
                 "expected the network to call its dropout layers, but it did not for this input: its draws "

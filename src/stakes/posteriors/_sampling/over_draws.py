@@ -32,7 +32,8 @@ class OverDraws:
 
     def __init__(self, network: nn.Module) -> None:
         self.recurrent = self.one_by_one = any(isinstance(part, nn.RNNBase) for part in network.modules())
-        self._keeps_order: bool | None = None  # of inputs, from layer to layer; not known before the first
+        self.sorts = False  # whether the network was seen to put something in order
+        self._keeps_order: bool | None = None  # whether its inputs stay where they are; not known before the first
         # The first layers of a sequence are computed once for several blocks of draws, if vmap tells which.
         self._shares = isinstance(network, FusedNetwork) and network.has_prefix
 
@@ -42,6 +43,8 @@ class OverDraws:
         """``(S, B, C, ...)`` the outputs of ``network`` under the masks of each draw."""
         rows = inputs.count(x)
         if self.recurrent and all(layout.axis is not None for layout in layouts.values()):
+            if not self.sorts:
+                return _folded(network, x, masks, layouts)
             if self._keeps_order is None:
                 self._keeps_order = _keeps_order(network, x, masks, layouts)
             if self._keeps_order:

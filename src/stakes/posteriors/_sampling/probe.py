@@ -23,6 +23,7 @@ from stakes.outcomes import Footprint
 from stakes.posteriors._sampling.masks import ActiveMasks, FrozenDropout, MaskLayout, active
 
 SMALL_NETWORK, SMALL_INPUT = 2**20, 2**14  # weights, and numbers in an input
+_SORTS = ("aten::sort", "aten::argsort", "aten::topk", "aten::msort")
 _CHANGES = "results that differ from pass to pass (noise, or what it keeps between calls)"
 PASSES = 8  # that have to agree: a layer that is skipped at random, half of the time, is missed once in 128 times
 
@@ -36,6 +37,7 @@ class Probe(NamedTuple):
     random_in_training: list[str]  # the same in training mode
     module_calls: Counter[str]
     not_batch_first: list[str]  # modules whose first input does not have the batch, and nothing else, on axis 0
+    sorts: bool = False  # whether it puts something in order, which may be its inputs
 
     def refuse_randomness(self) -> None:
         """What is random in training has to be random in draws; what is random in eval mode cannot be frozen."""
@@ -71,11 +73,19 @@ class Work(NamedTuple):
     per_draw: int
 
 
-def shapes_without_values(network: nn.Module, row: Inputs) -> tuple[dict[str, MaskLayout], Work] | None:
-    """The layouts of a frozen network's masks, and its work, if shapes alone tell them."""
+class Shapes(NamedTuple):
+    """What shapes alone tell of a frozen network."""
+
+    layouts: dict[str, MaskLayout]
+    work: Work = Work(0, 0)
+    sorts: bool = False
+
+
+def shapes_without_values(network: nn.Module, row: Inputs) -> Shapes | None:
+    """For inputs like ``row``; None if shapes alone do not tell it."""
     two = _watch(network, inputs.cat([row] * 2))
     layouts, folded = _layouts(two.calls, _record(network, inputs.cat([row] * 3)))
-    return None if folded else (layouts, two.work)
+    return None if folded else Shapes(layouts, two.work, two.sorts)
 
 
 def blank(network: nn.Module, device: str | None = None) -> nn.Module:
@@ -114,7 +124,7 @@ def _probe(network: nn.Module, row: Inputs, all_random: bool, check: bool, origi
         random_in_training += _changes(network, inputs.cat([row, row]))
     sizes = {name: (shape, three.inputs.get(name, torch.Size())) for name, shape in two.inputs.items()}
     not_first = [name for name, (first, second) in sizes.items() if not _batch_is_first(first, second)]
-    return Probe(two.footprint, layouts, random, random_in_training, two.module_calls, not_first)
+    return Probe(two.footprint, layouts, random, random_in_training, two.module_calls, not_first, two.sorts)
 
 
 def _is_normed(module: nn.Module) -> bool:
@@ -207,6 +217,7 @@ class _Call(NamedTuple):
 class _Pass(NamedTuple):
     footprint: Footprint
     work: Work
+    sorts: bool
     calls: dict[str, _Call]
     random: list[str]
     module_calls: Counter[str]
@@ -263,7 +274,10 @@ def _watch(network: nn.Module, x: Inputs, all_random: bool = False) -> _Pass:
     known = set(network.modules())  # dropout inside of attention is none of them
     after += [call.nbytes // rows for call in recorder.calls.values() if call.layer not in known]
     work = Work(*(total // rows for total in operations.work))
-    return _Pass(Footprint(max(before), max(after)), work, recorder.calls, list(operations.seen), module_calls, shapes)
+    sorts = any(name.startswith(_SORTS) for name in operations.names)
+    return _Pass(
+        Footprint(max(before), max(after)), work, sorts, recorder.calls, list(operations.seen), module_calls, shapes
+    )
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
