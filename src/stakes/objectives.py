@@ -251,14 +251,15 @@ class LossCalibrated(Objective):
         if self.refresh == "step":
             # Of the many labels of an image one is always unclear.
             one_label = len(outcomes.shape) == _ONE_LABEL and not outcomes.numeric
-            enough = CertainDecisions(self._of_batch(self.utility, index), outcomes) if one_label else None
+            utility = self._of_batch(self.utility, index)
+            enough = CertainDecisions(utility, outcomes) if one_label else None
             mixture = posterior.mixture(x, self.samples, enough)
             if mixture.has_nan and not outcomes.has_nan:
                 raise StakesError(
                     "expected draws for a batch to be numbers, as the training pass for it is, but some are NaN: look "
                     'for a division by 0 in eval mode, or use refresh="running"'
                 )
-            return self._best(mixture, index)
+            return utility.best_choice(mixture)
         index = self._required(index)
         if len(index) != inputs.count(x):
             raise StakesError(

@@ -146,6 +146,7 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
         return _Look(_with_amount_errors(decisions, draws, utility, group), clear)
     if len(utility.decisions) == 1 or samples == 1:
         return _Look(decisions, clear)
+    least: Tensor | None = None  # (b, ..., R) lower bounds of the advantages, which are rarely asked for
     others = decisions.utilities.scatter(-1, decisions.choice.unsqueeze(-1), -torch.inf).topk(rivals)  # (b, ..., R)
     for number in range(rivals):
         rival = others.indices[..., number]
@@ -157,9 +158,10 @@ def _decide_draws(draws: Outcomes, utility: Utility, rule: Rule, group: int, dou
             lead = decisions.expected_utility - others.values[..., number]
             clear &= lead > _student(1 - doubt, freedom) * error
             if bool((error < EQUAL_DRAWS * lead).any()):
-                least = utility.least_advantages(decisions.choice, decisions.utilities)
-                least = least.gather(-1, rival.unsqueeze(-1)).squeeze(-1)
-                clear &= _clear_if_equal(advantage, lead, least, doubt)
+                if least is None:
+                    bounds = utility.least_advantages(decisions.choice, decisions.utilities)
+                    least = bounds.gather(-1, others.indices)
+                clear &= _clear_if_equal(advantage, lead, least[..., number], doubt)
     return _Look(decisions, clear)
 
 

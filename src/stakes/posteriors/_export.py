@@ -80,6 +80,6 @@ def _traced(
                 return torch.export.export(program, args, kwargs, dynamic_shapes=shapes)
         except Exception as error:  # of any kind: it runs the network in ways of its own
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            if "onstraint" in reason or "specialized" in str(error):
+            if "Constraints violated" in reason:
                 reason += " The network fixes the number of inputs: write x.shape[0] in place of len(x), say"
     raise StakesError(f"torch.export cannot export these draws: {reason}")

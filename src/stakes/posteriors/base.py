@@ -161,6 +161,7 @@ class Plan(NamedTuple):
     masks: DrawTensors
     layouts: Mapping[str, MaskLayout]
     footprint: Footprint
+    sorts: bool  # whether the network puts something in order, which may be its inputs
 
 
 class FrozenDraws(Draws):
@@ -234,7 +235,7 @@ class FrozenDraws(Draws):
                 probed = self._probe(x, check=key not in self.checked)
                 self.checked.add(key)
             masks = DrawTensors(GroupedMasks(probed.layouts, self.group, self._seed, self.device), self.samples)
-            plan = Plan(masks, probed.layouts, probed.footprint)
+            plan = Plan(masks, probed.layouts, probed.footprint, probed.sorts)
             self._plans = {**dict([*self._plans.items()][1 - KNOWN_SHAPES :]), key: plan}
         return plan
 

@@ -116,7 +116,7 @@ class MCDropout(Posterior):
         shapes = info.shapes_for(x, network)
         if shapes is None:
             return super().fresh_draws(x, samples)
-        layouts, work, self._over_draws.sorts = shapes
+        layouts, work, sorts = shapes
         device = inputs.tensors_of(x)[0].device
         masks = {
             key: fresh_masks(layout.p, info.group, layout.shape, samples, device) for key, layout in layouts.items()
@@ -127,7 +127,7 @@ class MCDropout(Posterior):
             if info.stacked is not None and info.stacked.accepts(x):
                 return info.stacked(x, some)
             with taking_masks(network), fused_encoders(network):
-                return self._image_order(lambda x: self._over_draws.masked(network, x, some, layouts), x)
+                return self._image_order(lambda x: self._over_draws.masked(network, x, some, layouts, sorts), x)
 
         large = samples * inputs.count(x) * work.per_draw >= WORTH_DIVIDING
         return FreshDraws(outputs, divisible=large and 2 * work.shared <= work.per_draw)
@@ -227,7 +227,7 @@ class DropoutDraws(FrozenDraws):
         if self._stacked is not None and self._stacked.accepts(x):
             return self._stacked(x, masks)
         return self._network.with_layout_fallback(
-            lambda: self._over_draws.masked(self._network, x, masks, plan.layouts)
+            lambda: self._over_draws.masked(self._network, x, masks, plan.layouts, plan.sorts)
         )
 
     def draw_blocks(self, x: Inputs, size: int, first: int = 0, last: int | None = None) -> Iterator[Outcomes]:
@@ -240,7 +240,6 @@ class DropoutDraws(FrozenDraws):
             return Probe(footprint, layouts, [], [], Counter(), [])
         probed = self._network.with_layout_fallback(lambda: probe(self._network, x, check=check))
         probed.refuse_randomness()
-        self._over_draws.sorts |= probed.sorts
         if not probed.layouts:
             raise StakesError(
                 "expected the network to call its dropout layers, but it did not for this input: its draws "

@@ -48,7 +48,8 @@ def read_labelled(path: Path, task: TableTask, utility: Utility, before: Labelle
         )
     if path == task.data:
         require_columns(path, task.drop, columns)
-    mark = decimal_mark(columns.drop(columns=[name for name in task.categorical if name in columns]))
+    if formats is None:
+        mark = decimal_mark(columns.drop(columns=[name for name in task.categorical if name in columns]))
     written, refusals = None, Refusals()
     with refusals.gather():
         target = columns[task.target]

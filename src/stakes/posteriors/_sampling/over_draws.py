@@ -32,22 +32,24 @@ class OverDraws:
 
     def __init__(self, network: nn.Module) -> None:
         self.recurrent = self.one_by_one = any(isinstance(part, nn.RNNBase) for part in network.modules())
-        self.sorts = False  # whether the network was seen to put something in order
-        self._keeps_order: bool | None = None  # whether its inputs stay where they are; not known before the first
+        self._keeps_order: bool | None = None  # whether inputs stay in place where a network sorts; not known yet
         # The first layers of a sequence are computed once for several blocks of draws, if vmap tells which.
         self._shares = isinstance(network, FusedNetwork) and network.has_prefix
 
     def masked(
-        self, network: nn.Module, x: Inputs, masks: Mapping[str, Tensor], layouts: Mapping[str, MaskLayout]
+        self,
+        network: nn.Module,
+        x: Inputs,
+        masks: Mapping[str, Tensor],
+        layouts: Mapping[str, MaskLayout],
+        sorts: bool = False,
     ) -> Tensor:
-        """``(S, B, C, ...)`` the outputs of ``network`` under the masks of each draw."""
+        """``(S, B, C, ...)`` the outputs of ``network`` under the masks of each draw; whether it ``sorts`` something."""
         rows = inputs.count(x)
         if self.recurrent and all(layout.axis is not None for layout in layouts.values()):
-            if not self.sorts:
-                return _folded(network, x, masks, layouts)
-            if self._keeps_order is None:
+            if sorts and self._keeps_order is None:
                 self._keeps_order = _keeps_order(network, x, masks, layouts)
-            if self._keeps_order:
+            if not sorts or self._keeps_order:
                 return _folded(network, x, masks, layouts)
 
         def one(masks: Mapping[str, Tensor]) -> Tensor:
