@@ -44,7 +44,7 @@ class OverDraws:
         layouts: Mapping[str, MaskLayout],
         sorts: bool = False,
     ) -> Tensor:
-        """``(S, B, C, ...)`` the outputs of ``network`` under the masks of each draw; whether it ``sorts`` something."""
+        """``(S, B, C, ...)`` the outputs of ``network`` under the masks of each draw; it ``sorts`` or not."""
         rows = inputs.count(x)
         if self.recurrent and all(layout.axis is not None for layout in layouts.values()):
             if sorts and self._keeps_order is None:
