@@ -3,7 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 
 from stakes import MLP, MCDropout, SampledPosterior, SavedModel, StakesError, Utility, decide
 from stakes.calibration import Calibrated, Calibrator, Temperature, calibrators
@@ -59,6 +61,45 @@ def test_nonsense_is_refused_and_settings_bring_it_back() -> None:
     int32 = torch.tensor([0, 1], dtype=torch.int32)
     assert Temperature.fit(outcomes, int32) == Temperature.fit(outcomes, int32.long())
     assert calibrators["temperature"](**Temperature(1.5).settings()) == Temperature(1.5)
+
+
+def test_the_posterior_of_a_temperature_is_that_of_its_definition() -> None:
+    """By integration over the logarithm of the temperature, with SciPy's normal prior."""
+    for rows, sharpness in ((0, 1.0), (12, 0.5), (60, 3.0), (2_000, 1.3)):
+        probs, labels = overconfident(rows + 5, sharpness)
+        counts = torch.tensor([1.0] * rows + [0.0] * 5)
+        if rows:
+            found = Temperature.posterior(Outcomes(probs), labels, counts * 7)
+        else:  # a row that says nothing
+            found = Temperature.posterior(Outcomes(torch.full((1, 4), 0.25)), torch.tensor([0]))
+        table, chosen = probs[:rows].numpy(), labels[:rows].numpy()
+
+        def density(log_temperature: float, table: np.ndarray = table, chosen: np.ndarray = chosen) -> float:
+            powered = table ** np.exp(-log_temperature)
+            relative = (powered / powered.sum(1, keepdims=True))[np.arange(len(chosen)), chosen] * 4
+            return float(np.log(relative).sum() + norm.logpdf(log_temperature, scale=0.2))
+
+        shift = max(map(density, np.linspace(-1, 1, 201)))
+        moments = [
+            quad(lambda t, k, shift: t**k * np.exp(density(t) - shift), -1.2, 1.2, args=(k, shift), limit=500)[0]
+            for k in range(3)
+        ]
+        zeroth, first, second = moments
+        center = first / zeroth
+        assert found.temperature == pytest.approx(np.exp(center), rel=1e-3)
+        assert found.spread == pytest.approx(np.sqrt(second / zeroth - center**2), rel=0.02)
+    assert found.temperature == pytest.approx(1.3, rel=0.1)
+
+
+def test_a_spread_is_a_mean_over_temperatures() -> None:
+    probs, _ = overconfident(20, 1.0)
+    draws = 0.7 * np.exp(0.2 * norm.ppf((np.arange(20_000) + 0.5) / 20_000))
+    powered = probs.numpy()[:, None] ** (1 / draws[:, None])
+    mean = (powered / powered.sum(-1, keepdims=True)).mean(1)
+    np.testing.assert_allclose(Temperature(0.7, 0.2)(Outcomes(probs)).weights, mean, atol=2e-5)
+    assert Temperature(0.7)(Outcomes(probs)).weights.numpy() != pytest.approx(mean, abs=1e-3)
+    with pytest.raises(StakesError, match="spread"):
+        Temperature(1.0, -0.1)
 
 
 class Amounts(Predictor):

@@ -50,7 +50,7 @@ class Refusals:
 
 def listing(names: object, limit: int = 8) -> str:
     """``a, b, c``: a few names for an error message, with the number left out if there are many."""
-    shown = [repr(name) for name in names]  # type: ignore[attr-defined]
+    shown = [f"{name!r:.200}" for name in names]  # type: ignore[attr-defined]
     if len(shown) > limit + 1:  # one more takes no more room than saying so
         shown = [*shown[:limit], f"and {len(shown) - limit} more"]
     return ", ".join(shown)

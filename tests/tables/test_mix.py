@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stakes import Utility
-from stakes.calibration import Calibrated
+from stakes.calibration import Calibrated, Temperature
 from stakes.evaluation.comparison import Choice
 from stakes.features import Features
 from stakes.outcomes import Predictor
@@ -52,7 +52,7 @@ def strength(standard: Tensor, weak: Tensor, strong: Tensor, labels: Tensor, **r
     assert isinstance(chosen, ClassMix)
     (name,) = chosen.weights
     assert chosen.weights == {name: 1.0}
-    assert chosen.temperature == 1
+    assert chosen.temperature is None
     assert name == {0: "standard", 0.1: "calibrated-0.1", 1: "calibrated-1"}[chosen.details["strength"]]
     return float(chosen.details["strength"])
 
@@ -114,7 +114,9 @@ def test_models_that_say_the_same_have_the_same_weight() -> None:
     assert blend.details["weights"] == pytest.approx({"logistic": 1 / 3, "forest": 1 / 3, "boosting": 1 / 3})
     assert blend.weights == blend.details["weights"]
     # Said with 0.75 and always right: less heat than 1.
-    assert blend.temperature == blend.details["temperature"] < 1
+    assert blend.temperature is not None
+    assert blend.temperature.temperature == blend.details["temperature"] < 1
+    assert blend.temperature.spread == blend.details["spread"] > 0
 
 
 def test_a_model_that_says_nothing_has_no_weight_where_rows_are_many() -> None:
@@ -138,11 +140,11 @@ def test_without_rows_held_out_weights_are_equal() -> None:
     empty = held_out(dict.fromkeys(("logistic", "forest"), torch.empty(0, 2)), torch.empty(0, dtype=torch.long))
     blend = empty.mixes(["logistic", "forest", "blend"])["blend"]
     assert isinstance(blend, ClassMix)
-    assert (blend.weights, blend.temperature) == ({"logistic": 0.5, "forest": 0.5}, 1.0)
+    assert (blend.weights, blend.temperature) == ({"logistic": 0.5, "forest": 0.5}, None)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.9])
-def test_probs_are_those_of_the_predictor(temperature: float) -> None:
+@pytest.mark.parametrize("temperature", [None, Temperature(0.7), Temperature(1.9), Temperature(0.8, 0.2)])
+def test_probs_are_those_of_the_predictor(temperature: Temperature | None) -> None:
     """Of parts that say different things: their mean for a model, then the weights, then the temperature."""
     generator = np.random.default_rng(0)
     parts: dict[str, list[Predictor]] = {
@@ -153,11 +155,14 @@ def test_probs_are_those_of_the_predictor(temperature: float) -> None:
     x = torch.zeros(4, 2)
     trained = {name: torch.stack([part(x).mean_probs() for part in each]).mean(0) for name, each in parts.items()}
     predictor = own.predictor(parts)
-    assert isinstance(predictor, Blend if temperature == 1 else Calibrated)
+    assert isinstance(predictor, Calibrated if temperature else Blend)
     torch.testing.assert_close(predictor(x).mean_probs(), own.predictions(trained), atol=1e-6, rtol=0)
-    by_hand = np.array([[0.3 * np.mean([part.frequencies.numpy() for part in parts["logistic"]], 0)
-        + 0.7 * np.mean([part.frequencies.numpy() for part in parts["forest"]], 0)]]) ** (1 / temperature)  # fmt: skip
-    np.testing.assert_allclose(own.predictions(trained)[:1], (by_hand / by_hand.sum())[0], atol=1e-6)
+    blended = 0.3 * np.mean([part.frequencies.numpy() for part in parts["logistic"]], 0)
+    blended += 0.7 * np.mean([part.frequencies.numpy() for part in parts["forest"]], 0)
+    center, spread = (temperature.temperature, temperature.spread) if temperature else (1.0, 0.0)
+    sampled = blended ** (1 / center / np.exp(spread * generator.normal(size=(200_000, 1))))
+    by_hand = (sampled / sampled.sum(1, keepdims=True)).mean(0)
+    np.testing.assert_allclose(own.predictions(trained)[0], by_hand, atol=1e-3 if spread else 1e-6)
 
 
 # In one go -----------------------------------------------------------------------------------------

@@ -5,28 +5,65 @@ import csv
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from stakes.errors import StakesError
 
 # A UTF-8 byte-order mark that some program took for Latin-1 text and encoded once more.
 MANGLED_BOM = "\u00ef\u00bb\u00bf"
 DELIMITERS = ",;\t|"
+LOCK_SECONDS = 2  # to wait for a lock: the workers of a process that was killed live for half a second more
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is created if need be, for this process, or say which process holds it.
+
+    A lock ends with its process, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / ".lock"
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=LOCK_SECONDS)
+    except Timeout:
+        holder = file.read_text(encoding="utf-8")
+        raise StakesError(
+            f"{folder}: process {holder} is writing into it; let it end, or choose another --out"
+        ) from None
+    try:
+        file.write_text(f"{os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        lock.release()
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a name beside ``path``; the file or directory written there replaces ``path`` if the block succeeds."""
+    """Yield a name beside ``path``; the file or directory written there replaces ``path`` if the block succeeds.
+
+    Where there is a directory already, its files are replaced one by one, and what else it holds stays.
+    """
     with _parents_of(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         temporary = Path(folder) / path.name
         yield temporary
-        if temporary.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        os.replace(temporary, path)
+        if temporary.is_dir() and path.is_dir():
+            move_into(temporary, path)
+        else:
+            os.replace(temporary, path)
+
+
+def move_into(source: Path, target: Path) -> None:
+    """Move the files of a directory into another, over those of the same name."""
+    shutil.copytree(source, target, copy_function=os.replace, dirs_exist_ok=True)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +14,9 @@ from stakes.outcomes import Outcomes
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures; rows that are all right, or all wrong, ask for one without end
 STEPS = 60  # of bisection
+PRIOR_SD = 0.2  # of the logarithm of a temperature that few rows cannot tell
+_POINTS = 121  # over six standard deviations of the prior on either side of 1, to integrate over
+_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(5)  # of a normal distribution
 ROWS_PER_CLASS = 100  # for vector scaling
 
 
@@ -21,15 +25,21 @@ ROWS_PER_CLASS = 100  # for vector scaling
 class Temperature(Calibrator):
     """``p ** (1 / temperature)``, normalised: above 1 a model becomes less sure of itself (Guo et al. 2017).
 
+    With a ``spread``, the mean of these over a normal distribution of the logarithm of the temperature: its standard
+    deviation says how well the temperature is known.
+
     >>> Temperature(2.0)(Outcomes(torch.tensor([[0.8, 0.2]]))).weights
     tensor([[0.6667, 0.3333]])
     """
 
     temperature: float
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < torch.inf:
             raise StakesError(f"expected a temperature above 0, but got {self.temperature}")
+        if not 0 <= self.spread < torch.inf:
+            raise StakesError(f"expected a spread of at least 0, but got {self.spread}")
 
     @classmethod
     def fit(cls, outcomes: Outcomes, labels: Tensor, weights: Tensor | None = None) -> Self:
@@ -37,27 +47,54 @@ class Temperature(Calibrator):
 
         ``weights``, of the shape of the labels, say how much each of them counts.
         """
-        require_classes(outcomes, labels)
-        share = torch.ones_like(labels, dtype=torch.double) if weights is None else weights
-        share = share.double() / share.double().sum()
-        log_probs = outcomes.log_weights.double().clamp_min(-100)
-        observed = (share * log_probs.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)).sum()
+        log_probs, observed, share = _scored(outcomes, labels, weights)
         low, high = 1 / HOTTEST, 1 / COLDEST
         for _ in range(STEPS):  # to where the derivative of the NLL, E_p log p - log p(label), is 0
             middle = (low + high) / 2
-            slope = (share * ((middle * log_probs).softmax(-1) * log_probs).sum(-1)).sum() - observed
+            slope = (share * (((middle * log_probs).softmax(-1) * log_probs).sum(-1) - observed)).sum()
             low, high = (low, middle) if slope > 0 else (middle, high)
         return cls(2 / (low + high))
+
+    @classmethod
+    def posterior(cls, outcomes: Outcomes, labels: Tensor, weights: Tensor | None = None) -> Self:
+        """What labels ``(B, ...)`` say of the temperature, whose logarithm is near 0 beforehand: N(0, 0.2^2).
+
+        On few rows the temperature with the lowest NLL is often far too sure; the mean of the probabilities over this
+        posterior (as a normal distribution with its mean and standard deviation) is not.
+        """
+        log_probs, observed, share = _scored(outcomes, labels, weights)
+        count = 1 / float(share.square().sum())  # as many rows of equal weight say as much
+        logs = torch.linspace(-6 * PRIOR_SD, 6 * PRIOR_SD, _POINTS, dtype=torch.double)
+        fit = [(share * (observed * inverse - (log_probs * inverse).logsumexp(-1))).sum() for inverse in (-logs).exp()]
+        density = (count * torch.stack(fit) - (logs / PRIOR_SD).square() / 2).softmax(0)
+        center = (density * logs).sum()
+        return cls(float(center.exp()), float((density * (logs - center).square()).sum().sqrt()))
 
     def __call__(self, outcomes: Outcomes) -> Outcomes:
         if outcomes.numeric:
             raise StakesError(
                 "expected named outcomes to apply a temperature to, but these are numbers: calibrate them with a Shift"
             )
-        return Outcomes(log_weights=(outcomes.log_weights / self.temperature).log_softmax(-1))
+        if not self.spread:
+            return Outcomes(log_weights=(outcomes.log_weights / self.temperature).log_softmax(-1))
+        inverses, shares = np.exp(-self.spread * _NODES) / self.temperature, _SHARES / _SHARES.sum()
+        scaled = [
+            share * (outcomes.log_weights * inverse).softmax(-1)
+            for inverse, share in zip(inverses.tolist(), shares.tolist(), strict=True)
+        ]
+        return Outcomes(torch.stack(scaled).sum(0))
 
     def settings(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _scored(outcomes: Outcomes, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities ``(B, ..., C)`` in float64, those of the labels, and how much each label counts, with sum 1."""
+    require_classes(outcomes, labels)
+    log_probs = outcomes.log_weights.double().clamp_min(-100)
+    observed = log_probs.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
+    share = torch.ones_like(labels, dtype=torch.double) if weights is None else weights.double()
+    return log_probs, observed, share / share.sum()
 
 
 @calibrators.register("vector")

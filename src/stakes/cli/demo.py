@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from stakes._io.files import write_text
+from stakes.errors import StakesError
 from stakes.tables.problem import FAMILIES, LEARNING_RATES, PATIENCE, Recipe
 from stakes.tables.task import CHECKPOINT_SECONDS, CV, TableTask
 from stakes.training.config import Training
@@ -31,9 +32,16 @@ def write_tumours(folder: Path) -> None:
     frame = pd.DataFrame(data.data)
     frame.insert(0, ID, [f"case {number}" for number in range(1, len(frame) + 1)])
     frame[TARGET] = [str(data.target_names[label]) for label in data.target]
-    write_text(folder / "tumours.csv", frame.to_csv(index=False, lineterminator="\n"))
     costs = pd.DataFrame(COSTS).T
-    write_text(folder / "costs.csv", costs.to_csv(index_label="cost [£]", lineterminator="\n"))
+    texts = {
+        folder / "tumours.csv": frame.to_csv(index=False, lineterminator="\n"),
+        folder / "costs.csv": costs.to_csv(index_label="cost [£]", lineterminator="\n"),
+    }
+    for path, text in texts.items():
+        if path.is_symlink() or (path.exists() and path.read_bytes() != text.encode()):
+            raise StakesError(f"{path}: expected the demo's own file, or none; move it away, or choose another --out")
+    for path, text in texts.items():
+        write_text(path, text)
 
 
 def demo_task(folder: Path) -> TableTask:

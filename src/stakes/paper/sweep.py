@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stakes._io.files import read_json, write_json, write_text
+from stakes._io.files import locked, read_json, write_json, write_text
 from stakes._io.parallel import Report, check_backend, side_by_side
 from stakes.decisions import RULES
-from stakes.errors import StakesError
+from stakes.errors import StakesError, listing
 from stakes.evaluation import metrics
 from stakes.evaluation.metrics import Interval
 from stakes.report.amounts import rule_names
@@ -116,39 +116,46 @@ def run(
     """Run the cells whose rows are not in ``folder`` yet, and append rows as they come."""
     experiment.check()
     check_backend(backend)
-    rows_file = folder / "rows.jsonl"
-    if force:
-        rows_file.unlink(missing_ok=True)
-    _write_config(experiment, folder, resumable=not force)
     cells = experiment.cells()
-    done = _keep_complete_cells(rows_file, cells)
-    for cell in done:
-        report(cell, "cached")
-    pending = [cell for cell in cells if cell not in done]
     cell_of = {key: cell for cell in cells for key in cell.model_keys()}
-    with rows_file.open("a", encoding="utf-8") as file:
-        for rows in side_by_side(experiment.run_cell, pending, workers=workers, backend=backend, report=report):
-            file.write(_lines(rows))
-            file.flush()
-            report(cell_of[_key(rows[0], cells[0])], "done")
-    _keep_complete_cells(rows_file, cells)
+    with locked(folder):
+        rows_file = _claim(experiment, folder, force=force)
+        done = _keep_complete_cells(rows_file, cells)
+        for cell in done:
+            report(cell, "cached")
+        pending = [cell for cell in cells if cell not in done]
+        with rows_file.open("a", encoding="utf-8") as file:
+            for rows in side_by_side(experiment.run_cell, pending, workers=workers, backend=backend, report=report):
+                file.write(_lines(rows))
+                file.flush()
+                report(cell_of[_key(rows[0], cells[0])], "done")
+        _keep_complete_cells(rows_file, cells)
     return Result.load(folder)
 
 
-def _write_config(experiment: Experiment, folder: Path, resumable: bool) -> None:
-    """Write the config, or refuse a folder that holds another sweep."""
+def _claim(experiment: Experiment, folder: Path, *, force: bool) -> Path:
+    """Write the config, and return the file of rows; or refuse a folder that holds another sweep, or other files."""
     settings = {"experiment": experiment.name, **json.loads(json.dumps(asdict(experiment), default=str))}  # type: ignore[call-overload]
     settings.pop("data", None)  # a path of this machine, not a setting of the sweep
-    file = folder / "config.json"
-    if resumable and file.exists():
-        stored = read_json(file)
-        changed = sorted(key for key in settings if stored.get(key) != settings[key])
-        if changed:
-            raise StakesError(
-                f"{folder}: holds another sweep; different: {', '.join(changed)}; choose another --out, or --force"
-            )
+    file, rows_file = folder / "config.json", folder / "rows.jsonl"
+    stored = read_json(file) if file.exists() else None
+    links = [str(each) for each in (file, rows_file) if each.is_symlink()]
+    ours = isinstance(stored, dict) and "experiment" in stored if file.exists() else not rows_file.exists()
+    if links or not ours:
+        what = (
+            f"{listing(links)} is a symbolic link, which is not followed" if links else "its files are of another kind"
+        )
+        raise StakesError(f"{folder}: expected the folder of a sweep, but {what}; choose another --out")
+    changed = sorted(key for key in settings if stored and stored.get(key) != settings[key])
+    if changed and not force:
+        raise StakesError(
+            f"{folder}: holds another sweep; different: {', '.join(changed)}; choose another --out, or --force"
+        )
+    if force:
+        rows_file.unlink(missing_ok=True)
     versions = {name: version(name) for name in ("stakes", "torch")}
     write_json(file, {**settings, "versions": versions})
+    return rows_file
 
 
 def _read_rows(path: Path) -> Iterator[Row]:

@@ -15,7 +15,6 @@ from stakes.predictors import Blend, blend_weights
 from stakes.tables.mix import HeldOut, Mix, blended_weights
 from stakes.tables.models import CLASS_MODELS
 
-COLDEST = 0.5  # temperature of a blend: rows that are all right would ask for one that makes it sure of everything
 TINY = 1e-12  # a probability, so that a log-loss is finite
 
 
@@ -23,14 +22,14 @@ TINY = 1e-12  # a probability, so that a log-loss is finite
 class ClassMix(Mix):
     """The weighted mean of probabilities, with a temperature."""
 
-    temperature: float = 1.0
+    temperature: Temperature | None = None
 
     def corrected(self, mixed: Tensor) -> Tensor:
-        return mixed if self.temperature == 1 else Temperature(self.temperature)(Outcomes(mixed)).weights
+        return mixed if self.temperature is None else self.temperature(Outcomes(mixed)).weights
 
     def predictor(self, parts: Mapping[str, Sequence[Predictor]]) -> Predictor:
         blend = Blend(*self.shares(parts))
-        return blend if self.temperature == 1 else Calibrated(blend, Temperature(self.temperature))
+        return blend if self.temperature is None else Calibrated(blend, self.temperature)
 
 
 class HeldOutClasses(HeldOut):
@@ -45,16 +44,16 @@ class HeldOutClasses(HeldOut):
         return self.mean(-self._observed(predictions).double().clamp_min(TINY).log().numpy())
 
     def blend(self, members: Mapping[str, Mix]) -> ClassMix:
-        """Weights by the log-loss of the rows held out, then a temperature."""
+        """Weights by the log-loss of the rows held out, then what these rows say of a temperature."""
         if not len(self.labels):
             weights, trained = blended_weights(members, [1 / len(members)] * len(members))
-            return ClassMix(trained, details={"weights": weights, "temperature": 1.0})
+            return ClassMix(trained, details={"weights": weights})
         observed = [self._observed(mix.predictions(self.predictions)) for mix in members.values()]
         fitted = blend_weights(torch.stack(observed), counts=self.weights)
         weights, trained = blended_weights(members, fitted.tolist())
         probs = ClassMix(trained).predictions(self.predictions)
-        temperature = max(COLDEST, Temperature.fit(Outcomes(probs), self.labels, self.weights).temperature)
-        return ClassMix(trained, temperature, details={"weights": weights, "temperature": temperature})
+        temperature = Temperature.posterior(Outcomes(probs), self.labels, self.weights)
+        return ClassMix(trained, temperature, details={"weights": weights, **temperature.settings()})
 
     def _observed(self, probs: Tensor) -> Tensor:
         """(n,) the probability of what happened."""

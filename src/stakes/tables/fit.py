@@ -1,6 +1,5 @@
 """``stakes fit``: a table, its costs, and models trained, compared and blended."""
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,21 +66,21 @@ def fit_table(
     prepared = prepare(task)
     fits = planned(task, prepared)
     on_prepared(prepared, fits)
-    folder.claim(settings, resume=resume, force=force)
-    waiting = []
-    for fit in fits:
-        if all(_predictions_file(folder, fit.model, fit.seed, fit.division, fold).exists() for fold in fit.folds):
-            on_progress(fit, "cached")
-        else:
-            waiting.append(fit)
-    # Workers may live longer than this run, and keep the directory that they were started in.
-    work = partial(_train, task, prepared, RunFolder(folder.path.absolute()))
-    for later in (False, True):  # those that start from others come after all others
-        now = [fit for fit in waiting if (task.kind.catalogue.trained[fit.model].after is not None) == later]
-        for finished in side_by_side(work, now, workers=workers, report=on_progress):
-            on_progress(finished, "done")
-    on_stage("compares the models, and measures what drives the decisions")
-    return _conclude(task, settings, prepared, folder)
+    with folder.held(settings, resume=resume, force=force) as folder:
+        waiting = []
+        for fit in fits:
+            if all(_predictions_file(folder, fit.model, fit.seed, fit.division, fold).exists() for fold in fit.folds):
+                on_progress(fit, "cached")
+            else:
+                waiting.append(fit)
+        # Workers may live longer than this run, and keep the directory that they were started in.
+        work = partial(_train, task, prepared, RunFolder(folder.path.absolute()))
+        for later in (False, True):  # those that start from others come after all others
+            now = [fit for fit in waiting if (task.kind.catalogue.trained[fit.model].after is not None) == later]
+            for finished in side_by_side(work, now, workers=workers, report=on_progress):
+                on_progress(finished, "done")
+        on_stage("compares the models, and measures what drives the decisions")
+        return _conclude(task, settings, prepared, folder)
 
 
 def planned(task: TableTask, prepared: PreparedTable) -> list[FitJob]:
@@ -110,8 +109,8 @@ def _train(task: TableTask, prepared: PreparedTable, folder: RunFolder, fit: Fit
     )
     for fold, part in zip(fit.folds, parts, strict=True):
         own_folder = folder.part(fit.model, fit.seed, fit.division, fold)
-        shutil.rmtree(own_folder / "model", ignore_errors=True)
-        SavedModel(part.predictor, prepared.utility, division.encoder).save(own_folder / "model")
+        with atomic(own_folder / "model") as temporary:
+            SavedModel(part.predictor, prepared.utility, division.encoder).save(temporary)
         test = predict_rows(part.predictor, division.test_x) if len(division.test_x) else part.held_out[:0]
         tensors = {"held_out": part.held_out, "test": test}
         write_tensors(_predictions_file(folder, fit.model, fit.seed, fit.division, fold), tensors, dict(part.details))

@@ -177,7 +177,7 @@ def _numbers_of(
     if guess.odd and (many or all(map(is_written_number, guess.odd))):
         raise StakesError(
             f"column {series.name!r}: {_rows(read, counts)} values are numbers such as {read[0]!r}, but "
-            f"row {_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: write all of them alike, leave such cells "
+            f"row {_row_of(series, guess.odd[0])} has {guess.odd[0]!r:.80}: write all of them alike, leave such cells "
             f"empty, or, if the numbers are codes, use {typed('--categorical', series.name)}"
         )
     if guess.odd or (guess.format.plain and len(texts) <= CODES):
@@ -209,7 +209,7 @@ def _dates_of(
         )
     note = f"{series.name!r} ({guess.reading_of(read[0])}"
     if guess.odd:
-        note += f"; {_rows(guess.odd, counts)} rows with no date, such as {guess.odd[0]!r}, count as missing"
+        note += f"; {_rows(guess.odd, counts)} rows with no date, such as {guess.odd[0]!r:.80}, count as missing"
     notes["dates"].append(f"{note})")
     return DateFormat(guess.pattern, _varying_parts(DateFormat(guess.pattern).days(read)), guess.odd)
 

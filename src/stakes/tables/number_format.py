@@ -15,9 +15,11 @@ from stakes.utility.csv import CURRENCY
 
 PERCENT = "%"
 _WRITTEN = re.compile(
-    rf"(?P<sign>[+-]?)\s*(?P<before>{CURRENCY})?\s*(?P<inner>[+-]?)(?P<body>[\d.][\d., ']*?)\s*(?P<after>{CURRENCY}|%)?"
+    rf"(?P<sign>[+-]?)\s*((?P<before>{CURRENCY})\s*)?(?P<inner>[+-]?)"
+    rf"(?P<body>[\d.]([\d., ']*[\d.,'])?)\s*(?P<after>{CURRENCY}|%)?"
 )
-_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
+_EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d+")
+LONGEST = 100  # characters of a number; what is longer is a text
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
 _SHAPE = str.maketrans("23456789", "11111111")
 # (decimal mark, thousands mark), in the order of preference: where a text can be read in two ways, as in English.
@@ -39,9 +41,9 @@ class NumberFormat:
     def parse(self, text: str) -> float | None:
         """The number, or None if the text does not match. A percentage keeps its number: 88.9% is 88.9."""
         clean = text.translate(_SPACES).strip()
-        if self.symbol != PERCENT and _EXPONENT.fullmatch(clean):
+        if self.symbol != PERCENT and len(clean) <= LONGEST and _EXPONENT.fullmatch(clean):
             return float(clean)
-        match = _WRITTEN.fullmatch(clean)
+        match = _written(text)
         if match is None or not self._body.fullmatch(match["body"]):
             return None
         symbols = {match["before"], match["after"]} - {None}
@@ -100,7 +102,7 @@ def guess_numbers(texts: Sequence[str], decimal: str = ".") -> NumberGuess | Non
     symbols: dict[str, int] = {"": 0}
     candidates = 0
     for same in shapes.values():
-        match = _WRITTEN.fullmatch(same[0].translate(_SPACES).strip())
+        match = _written(same[0])
         if match is not None:
             candidates += len(same)
             for symbol in {match["before"], match["after"]} - {None}:
@@ -123,6 +125,12 @@ def guess_numbers(texts: Sequence[str], decimal: str = ".") -> NumberGuess | Non
 
 def is_written_number(text: str) -> bool:
     """Whether a text is a number in any of the formats."""
-    match = _WRITTEN.fullmatch(text.translate(_SPACES).strip())
+    match = _written(text)
     symbol = (match["before"] or match["after"] or "") if match else ""
     return any(NumberFormat(*marks, symbol).parse(text) is not None for marks in _MARKS)
+
+
+def _written(text: str) -> re.Match[str] | None:
+    """The parts of a text that may be a number."""
+    clean = text.translate(_SPACES).strip()
+    return _WRITTEN.fullmatch(clean) if len(clean) <= LONGEST else None

@@ -10,19 +10,42 @@ details.json              names and groups of the test rows, what drives the dec
 results.jsonl             the scores of every model, seed and rule
 summary.json              the comparison
 report.html
+unfinished/               a run that replaces this one (--force), until it is finished
+.lock                     the process that writes here, while it does
 """
 
-import shutil
-from collections.abc import Mapping
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from stakes._io.files import read_json, write_json
-from stakes.errors import StakesError
+from stakes._io.files import locked, move_into, read_json, write_json
+from stakes.errors import StakesError, StakesWarning, listing
 
 CASES = "cases.safetensors"
 RESULTS = (CASES, "details.json", "results.jsonl", "summary.json")  # of a finished run, in the order of writing
-_ENTRIES = ("run.json", "parts", "predictions", "model", *RESULTS, "report.html")
+UNFINISHED = "unfinished"
+# The names that stakes writes, as patterns, and what is in each: nothing else is ever deleted.
+_FILE: dict[str, Any] = {}
+_MODEL = {r"model\.json": _FILE, r"weights\.safetensors": _FILE}
+_PART = {r"(checkpoint|predictions)\.safetensors": _FILE, "model": _MODEL}
+_RUN = {
+    "parts": {r"\d+|all": {r".+-\d+": {r"\d+": _PART}}},
+    "predictions": {r".+-\d+\.safetensors": _FILE},
+    "model": _MODEL,
+    **{re.escape(name): _FILE for name in ("run.json", *RESULTS, "report.html")},
+}
+# Where a process is killed while it writes: what `atomic` leaves, and what safetensors leaves in it.
+_TEMPORARY = re.compile(r"\.(.+)\.[^.]+")
+_SAFETENSORS = r"\.tmp\w{6}"
+
+
+class _Found(NamedTuple):
+    path: Path
+    kind: Literal["written", "temporary", "link", "other"]
 
 
 class RunFolder:
@@ -38,16 +61,29 @@ class RunFolder:
     def predictions_file(self, model: str, seed: int) -> Path:
         return self.path / "predictions" / f"{model}-{seed}.safetensors"
 
-    def claim(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
-        """Make the folder this run's own, or say why it cannot be. Files of other kinds in it are left alone."""
+    @contextmanager
+    def held(self, settings: Mapping[str, Any], *, resume: bool, force: bool) -> Iterator["RunFolder"]:
+        """Make the folder this run's own, or say why it cannot be.
+
+        Yield where it is written: here or, if it replaces another run, which stays whole until then, in ``unfinished``.
+        """
         self.refuse_if_taken(settings, resume=resume, force=force)
-        entries = sorted(self._entries(), key=lambda entry: entry == self.settings_file)  # the claim goes last
-        # Beside the entries, the temporary files of a run that was killed while it wrote them.
-        temporary = [file for name in _ENTRIES for file in self.path.glob(f".{name}.*")]
-        for entry in [*(entries if force else ()), *temporary, *self.path.glob("parts/*/*/*/.*")]:
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.settings_file, settings)
+        with locked(self.path):
+            self.refuse_if_taken(settings, resume=resume, force=force)
+            self._check_contents()
+            unfinished = RunFolder(self.path / UNFINISHED)
+            replaces = unfinished._holds(settings) if resume else bool(force and self._entries())
+            here = unfinished if replaces else self
+            here._delete("temporary", *(("written",) if force else ()))
+            write_json(here.settings_file, settings)
+            yield here
+            if replaces:
+                self._delete("written", "temporary")
+                os.replace(unfinished.settings_file, self.settings_file)
+                move_into(unfinished.path, self.path)
+                unfinished._delete("written")
+                with suppress(OSError):  # it holds other files
+                    unfinished.path.rmdir()
 
     def refuse_if_taken(self, settings: Mapping[str, Any] | None, *, resume: bool, force: bool) -> None:
         """``settings`` are those that a resumed run has to have; None if they are not known yet."""
@@ -66,7 +102,7 @@ class RunFolder:
                 f"{self.path}: holds a run already: --resume goes on with it, --force replaces it, "
                 "or choose another --out"
             )
-        if settings is None:
+        if settings is None or RunFolder(self.path / UNFINISHED)._holds(settings):
             return
         before = read_json(self.settings_file)
         if not isinstance(before, dict):
@@ -90,5 +126,49 @@ class RunFolder:
                 "`stakes fit` with the same options and --resume goes on with it"
             )
 
+    def _holds(self, settings: Mapping[str, Any]) -> bool:
+        return self.settings_file.exists() and bool(read_json(self.settings_file) == settings)
+
     def _entries(self) -> list[Path]:
-        return [self.path / name for name in _ENTRIES if (self.path / name).exists()]
+        return [
+            path for path, kind in _look(self.path, _RUN) if path.parent == self.path and kind in ("written", "link")
+        ]
+
+    def _check_contents(self) -> None:
+        """No link is followed, not even to write; files that are not from a run are named, and stay."""
+        found = list(_look(self.path, {**_RUN, UNFINISHED: _RUN}))
+        links = [path for path, kind in found if kind == "link"]
+        if links:
+            raise StakesError(
+                f"{self.path}: expected files of a run, but stakes follows no symbolic link, and there is "
+                f"{listing(map(str, links))}: remove it, or choose another --out"
+            )
+        others = [str(path) for path, kind in found if kind == "other" and path.parent != self.path]
+        if others:
+            warnings.warn(
+                f"not from a run of stakes, and left as it is: {listing(others)}", StakesWarning, stacklevel=3
+            )
+
+    def _delete(self, *kinds: str) -> None:
+        """Delete what is here of these kinds, but for the settings, by which a run is known: they are replaced."""
+        for path, kind in _look(self.path, _RUN):
+            if kind in kinds and path != self.settings_file:
+                with suppress(OSError):  # a directory with other files in it
+                    path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _look(folder: Path, names: Mapping[str, Any]) -> Iterator[_Found]:
+    """What is in a folder and below, innermost first, and whether it is of these ``names``; no link is followed."""
+    for path in sorted(folder.iterdir()) if folder.exists() else ():
+        temporary = _TEMPORARY.fullmatch(path.name)
+        name = temporary[1] if temporary else path.name
+        inside = next((inside for pattern, inside in names.items() if re.fullmatch(pattern, name)), None)
+        if inside is None:
+            yield _Found(path, "other")
+        elif path.is_symlink():
+            yield _Found(path, "link")
+        else:
+            expected = {re.escape(name): inside, _SAFETENSORS: _FILE} if temporary else inside
+            below = _look(path, expected) if path.is_dir() else ()
+            for found in (*below, _Found(path, "written")):
+                yield found._replace(kind="temporary") if temporary and found.kind == "written" else found

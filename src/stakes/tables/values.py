@@ -16,7 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 # Named here and not left to pandas, which cannot exempt the columns that are carried through untouched.
 MOST_OUTCOMES = 20  # of more values, it is not their names that are wrong
 MISSING_TEXTS = ["", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "NaN", "nan", "-nan", "None"]
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def as_text(series: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -33,10 +33,9 @@ from stakes.errors import StakesError, listing
 from stakes.utility.checks import refuse_repeats
 from stakes.utility.formula import parse_cell
 
-_QUANTITY = re.compile(
-    r"(?P<kind>costs?|utility|utilities)\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE
-)
-_CURVES = re.compile(r"(?:costs?\s+)?curves?\s*(?:[\[(]\s*(?P<unit>[^\[\]()]*?)\s*[\])])?", re.IGNORECASE)
+_UNIT = r"\s*(?:[\[(](?P<unit>[^\[\]()]*)[\])])?"
+_QUANTITY = re.compile(rf"(?P<kind>costs?|utility|utilities){_UNIT}", re.IGNORECASE)
+_CURVES = re.compile(rf"(?:costs?\s+)?curves?{_UNIT}", re.IGNORECASE)
 CURRENCY = r"[$£€¥₹₽₩]|AUD|CAD|CHF|CNY|EUR|GBP|INR|JPY|NOK|SEK|USD"
 _CURRENCY = re.compile(rf"[\[(]\s*(?P<unit>{CURRENCY})\s*[\])]")  # after any word: Kosten (€)
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
@@ -86,7 +85,7 @@ def read_curve_file(path: str | PathLike[str]) -> tuple[str, dict[str, list[tupl
         if not points:
             raise StakesError(f"expected at least one cost for action {name!r}, but its row is empty")
         curves[name] = points
-    return match["unit"] or "", curves
+    return (match["unit"] or "").strip(), curves
 
 
 def write_template(path: Path, outcomes: Sequence[str], decisions: Sequence[str], unit: str = "") -> None:
@@ -145,7 +144,7 @@ def _read_long(rows: list[list[str]], delimiter: str) -> tuple[str, str, Cells]:
 def _quantity(heading: str) -> tuple[str, str] | None:
     """``cost [£]`` -> ("cost", "£")."""
     match = _QUANTITY.fullmatch(heading.strip())
-    return (match["kind"].lower(), match["unit"] or "") if match else None
+    return (match["kind"].lower(), (match["unit"] or "").strip()) if match else None
 
 
 def _is_currency(text: str) -> bool:

@@ -23,7 +23,7 @@ from stakes.errors import StakesError
 
 MOST_CHARACTERS, MOST_NESTED, MOST_COLUMNS = 1000, 20, 2  # MOST_COLUMNS: multiplied with each other
 
-_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _TOKEN = re.compile(
     rf'(?P<number>{_NUMBER})|(?P<name>[^\W\d][\w.]*)|"(?P<quoted>(?:[^"]|"")+)"|\[(?P<bracketed>[^\[\]]+)\]'
     r"|(?P<mark>[-+*/()])"
