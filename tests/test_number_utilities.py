@@ -156,12 +156,14 @@ def test_the_expectation_of_a_curve_is_the_integral_over_its_pieces(likelihood: 
 def test_curves_are_bounded_as_tables_are() -> None:
     utility, mixture = UTILITIES["curves"], MIXTURES["normal"]
     assert utility.span == 2000
-    positive = utility.bounded(2.0)
-    choice = torch.tensor([2])
-    gain = positive.log_gain(mixture, choice).exp()
-    torch.testing.assert_close(gain, 2002 + utility.expected_of(mixture, choice))
-    same = positive.cost_of(positive.expected(mixture)), utility.cost_of(utility.expected(mixture))
-    torch.testing.assert_close(*same)
+    positive = utility.bounded(1e-3)
+    y = torch.linspace(-40, 60, 1_000_001, dtype=torch.float64)
+    costs = utility.costs(y)
+    regret = ((costs[:, 2] - costs.amin(-1)) * mixture.log_prob(y).exp()).sum() * (y[1] - y[0])
+    gain = positive.log_gain(mixture, torch.tensor([2])).exp()
+    assert gain.item() == pytest.approx(
+        float((costs.amax(-1) - costs.amin(-1)).max()) * 1.001 - regret.item(), rel=1e-3
+    )
 
 
 # Bounded forms for training ------------------------------------------------------------------------------

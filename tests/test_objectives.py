@@ -315,8 +315,12 @@ def test_a_table_for_each_example_is_found_by_index(members: Ensemble) -> None:
     index = torch.tensor([4, 11, 0, 19, 7, 3, 2, 1, 5])
     together = LossCalibrated(utility, margin=0.01)(members, x, labels, index=index)
     probs = np.stack([m(x).softmax(-1).detach().numpy() for m in members.members])  # (M, B, C)
-    spans = np.ptp(tables, axis=(1, 2), keepdims=True)
-    bounded = tables - tables.min((1, 2), keepdims=True) + 0.01 * spans  # each example by itself
+    regrets = tables - tables.max(1, keepdims=True)  # each example by itself
+    for example in regrets:  # a decision that another one beats under every outcome is never taken
+        beaten = [any((other >= row).all() and (other > row).any() for other in example) for row in example]
+        example[beaten] = example[~np.array(beaten)].min()
+    worst = regrets.min((1, 2), keepdims=True)
+    bounded = regrets - worst - 0.01 * worst
     expected = []
     for row, place in enumerate(index.tolist()):
         best = (bounded[place] @ probs[:, row].mean(0)).argmax()

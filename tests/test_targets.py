@@ -586,9 +586,9 @@ def test_tables_of_labels_as_data() -> None:
     assert utility.rows(slice(0, 2)) is utility
     assert Utility.from_dict(json.loads(json.dumps(utility.to_dict()))) == utility
     assert "per_label" not in FINDINGS[0].to_dict()
-    bounded = utility.bounded(1e-3 * utility.span)
+    bounded = utility.bounded(1e-3)
     for table, own in zip(bounded.values, FINDINGS, strict=True):
-        np.testing.assert_allclose(table, own.bounded(1e-3 * own.span).values)
+        np.testing.assert_allclose(table, own.bounded(1e-3).values)
     assert np.isnan(bounded.costs).all(), "rather than costs that are wrong"
 
 

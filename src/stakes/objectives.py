@@ -194,7 +194,7 @@ class LossCalibrated(Objective):
         self.weight, self.samples, self.refresh, self.momentum = weight, samples, refresh, momentum
         self.margin = margin
         self.warmup, self._steps = warmup, 0
-        self._positive = utility.bounded(margin * utility.span)
+        self._positive = utility.bounded(margin)
         # By example: the decisions of the last refresh, or the running mean of the predictive.
         self._memory: Tensor | None = None
 

@@ -47,7 +47,7 @@ class Order(Utility):
         return self.most
 
     def bounded(self, margin: float) -> Self:
-        return Order(self.amounts, self.under, self.over, self.most, self.most + margin)
+        return Order(self.amounts, self.under, self.over, self.most, self.most * (1 + margin))
 
     def to_dict(self) -> dict[str, Any]:
         return {"amounts": self.amounts, "under": self.under, "over": self.over, "most": self.most}

@@ -128,13 +128,27 @@ class NumberUtility(Utility):
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         limit = self._limit()
-        if limit.form == "linear":
-            return -self.expected_cost(outcomes, choice) / limit.limit
-        return self._log_mean_exp(outcomes, choice, 1 / limit.limit)
+        if limit.form == "exponential":
+            return self._log_mean_exp(outcomes, choice, 1 / limit.limit)
+        cost, least = self.expected_cost(outcomes, choice), self._least_at_atoms(outcomes)
+        if least is not None:
+            cost = cost - (outcomes.weights * least).sum(-1)
+        return -cost / limit.limit
+
+    def unavoidable(self, outcome: Tensor) -> Tensor | None:
+        """``(...) -> (...)``: what the best decision costs under each outcome; None if that is nothing.
+
+        Training leaves it out: see `Utility.bounded`.
+        """
+        return None
 
     def _log_mean_exp(self, outcomes: Outcomes, choice: Tensor, rate: float) -> Tensor:
         """log E exp(-rate cost), by the atoms of the outcomes."""
-        return (outcomes.log_weights - rate * self._atom_costs(outcomes, choice)).logsumexp(-1)
+        cost, least = self._atom_costs(outcomes, choice), self._least_at_atoms(outcomes)
+        return (outcomes.log_weights - rate * (cost if least is None else cost - least)).logsumexp(-1)
+
+    def _least_at_atoms(self, outcomes: Outcomes) -> Tensor | None:
+        return None if outcomes.values is None else self.unavoidable(outcomes.values.expand(outcomes.shape))
 
     def _atom_costs(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """``(S, B, ..., K)`` of a decision under each atom."""
@@ -147,7 +161,7 @@ class NumberUtility(Utility):
         return self._limit().limit
 
     def bounded(self, margin: float) -> Self:
-        """Itself: the limit is what bounds it."""
+        """Itself: the limit is what bounds it, and its `log_gain` leaves out what is unavoidable."""
         self._limit()
         return self
 
@@ -196,6 +210,15 @@ class AmountUtility(NumberUtility):
     @abstractmethod
     def optimum(self, outcomes: Outcomes) -> Tensor:
         """The best of all numbers, whatever the range."""
+
+    def unavoidable(self, outcome: Tensor) -> Tensor | None:
+        """What being on time at the next decision costs: outcomes beyond the range, or between two steps."""
+        range_ = self.range
+        if range_ == Range():
+            return None
+        below = range_.rounded_down(outcome)
+        above = below if self.step is None else range_.inside(below + self.step)
+        return torch.minimum(self.cost(below, outcome), self.cost(above, outcome))
 
     def expected(self, outcomes: Outcomes) -> Tensor:
         raise StakesError("decisions are numbers, of which there is no list: ask for expected_of(outcomes, numbers)")

@@ -244,7 +244,7 @@ class Utility(ABC):
         return ~turned.scatter(-1, best, False).any(-1)
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
-        """The logarithm of `expected_of`, which has to be positive: see `bounded`."""
+        """The logarithm of `expected_of`, for training: of the utility that `bounded` returns."""
         return self.expected_of(outcomes, choice).log()
 
     @abstractmethod
@@ -258,7 +258,12 @@ class Utility(ABC):
 
     @abstractmethod
     def bounded(self, margin: float) -> Self:
-        """The same utility, shifted so that its worst is ``margin``: what `log_gain` needs."""
+        """The utility that training takes the `log_gain` of: positive, and without what no decision can change.
+
+        That is the regret ``u(h, c) - max_h u(h, c)``, shifted so that its worst is ``margin``, a share of its span.
+        The same decisions are best, for the maximum depends on the outcome alone; but a gain with it in it would
+        reward a network for wishing outcomes away that are dear whatever is decided.
+        """
 
     @property
     def cost_limits(self) -> tuple[float, float] | None:

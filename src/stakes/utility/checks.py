@@ -76,6 +76,25 @@ def never_best(table: NDArray[np.float64], decisions: Sequence[str]) -> list[str
     return messages
 
 
+def ever_best(tables: NDArray[np.float64], *, exact: bool) -> NDArray[np.bool_]:
+    """``(..., D, C) -> (..., D)``: which decisions are best for some probabilities of the outcomes; of equal ones, one.
+
+    Those that no other one dominates; if ``exact``, without those that only a mixture of others beats, which takes a
+    linear programme for each that is not the best under any outcome. With two outcomes there is no difference.
+    """
+    at_least = (tables[..., :, None, :] >= tables[..., None, :, :]).all(-1)  # (..., D, D): row against column
+    earlier = np.tri(tables.shape[-2], k=-1, dtype=bool).T
+    best: NDArray[np.bool_] = np.asarray(~(at_least & (earlier | ~np.swapaxes(at_least, -1, -2))).any(-2))
+    if exact:
+        for place in np.ndindex(tables.shape[:-2]):
+            left = np.flatnonzero(best[place])
+            table = tables[place][left]
+            first = (table == table.max(0)) & ((table == table.max(0)).sum(0) == 1)
+            for row in np.flatnonzero(~first.any(1)) if table.size <= LARGEST_PROGRAM else ():
+                best[(*place, left[row])] = _greatest_lead(table, int(row)) > TOLERANCE
+    return best
+
+
 def _greatest_lead(table: NDArray[np.float64], row: int) -> float:
     """By how much a decision leads all others where it leads most, as a share of the table's span.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from stakes.errors import StakesError
 from stakes.mixtures import GaussianMixture, numbers
 from stakes.outcomes import Outcomes
-from stakes.utility.amounts import AmountUtility
+from stakes.utility.amounts import AmountUtility, Range
 from stakes.utility.base import utilities
 
 
@@ -81,7 +81,7 @@ class Newsvendor(AmountUtility):
         return numbers(outcomes).quantile(share.reshape(*share.shape, *[1] * (len(shape) - 1)) if share.ndim else share)
 
     def _log_mean_exp(self, outcomes: Outcomes, choice: Tensor, rate: float) -> Tensor:
-        if not isinstance(outcomes, GaussianMixture):
+        if not isinstance(outcomes, GaussianMixture) or self.range != Range():
             return super()._log_mean_exp(outcomes, choice, rate)
         m, s, h = outcomes.location, outcomes.scale, choice.unsqueeze(-1)
         a, b = (rate * self._spread(name, m, h) for name in ("under", "over"))
@@ -146,7 +146,7 @@ class Squared(AmountUtility):
         return numbers(outcomes).mean()
 
     def _log_mean_exp(self, outcomes: Outcomes, choice: Tensor, rate: float) -> Tensor:
-        if not isinstance(outcomes, GaussianMixture):
+        if not isinstance(outcomes, GaussianMixture) or self.range != Range():
             return super()._log_mean_exp(outcomes, choice, rate)
         rate, gap = rate * self.weight, outcomes.location - choice.unsqueeze(-1)
         widened = 1 + 2 * rate * outcomes.scale.square()

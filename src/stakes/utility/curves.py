@@ -18,6 +18,7 @@ from stakes.errors import StakesError
 from stakes.mixtures import numbers
 from stakes.outcomes import Outcomes
 from stakes.utility.base import utilities
+from stakes.utility.checks import ever_best
 from stakes.utility.menu import MenuUtility
 
 Points = Sequence[tuple[float, float]]  # (outcome, cost)
@@ -81,9 +82,33 @@ class CurveUtility(MenuUtility):
     def span(self) -> float:
         return super().span if self.limit else float(np.ptp(self._all_costs)) or 1.0
 
+    def unavoidable(self, outcome: Tensor) -> Tensor | None:
+        return None  # `bounded` has taken it out of the curves
+
     def bounded(self, margin: float) -> Self:
-        """Shifted so that the highest cost of all is worth ``margin``, as in a table; by its limit, if it has one."""
-        return super().bounded(margin) if self.limit else replace(self, best=float(self._all_costs.max()) + margin)
+        """The curves above the lowest of all, which are curves too: see `Utility.bounded`.
+
+        The highest of those that are the best for some probabilities of the outcomes is worth ``margin``, as in a
+        table, unless there is a limit.
+        """
+        points, costs = self._with_crossings()
+        regrets = costs - costs.min(0)  # (D, P)
+        curves = {name: list(zip(points, row, strict=True)) for name, row in zip(self.decisions, regrets, strict=True)}
+        worst = float(regrets[ever_best(-costs, exact=True)].max())
+        return replace(self, curves=curves, best=worst + margin * (worst or 1.0))
+
+    def _with_crossings(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """As `at_points`, and also where two curves cross."""
+        points, costs = self.at_points()
+        first, second = np.triu_indices(len(costs), k=1)
+        gaps = costs[first] - costs[second]  # (pairs, P)
+        pair, place = np.nonzero(gaps[:, :-1] * gaps[:, 1:] < 0)
+        share = gaps[pair, place] / (gaps[pair, place] - gaps[pair, place + 1])
+        crossings = points[place] + share * (points[place + 1] - points[place])
+        every = np.unique(crossings[~np.isin(crossings, points)])
+        at_crossings = np.array([np.interp(every, points, row) for row in costs]).reshape(len(costs), -1)
+        order = np.argsort(np.concatenate([points, every]), kind="stable")
+        return np.concatenate([points, every])[order], np.concatenate([costs, at_crossings], 1)[:, order]
 
     def log_gain(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         return super().log_gain(outcomes, choice) if self.limit else self.expected_of(outcomes, choice).log()

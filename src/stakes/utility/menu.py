@@ -32,6 +32,9 @@ class MenuUtility(NumberUtility):
     def expected_costs(self, outcomes: Outcomes) -> Tensor:
         """``(..., K) -> (..., D)``."""
 
+    def unavoidable(self, outcome: Tensor) -> Tensor | None:
+        return self.costs(outcome).amin(-1)
+
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
         require_choices(torch.as_tensor(choice).cpu().numpy(), tuple(np.shape(outcome)), len(self.decisions))
         return super().realised(choice, outcome)

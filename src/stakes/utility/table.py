@@ -13,11 +13,12 @@ from torch import Tensor
 from stakes.errors import StakesError, StakesWarning, listing
 from stakes.outcomes import Outcomes
 from stakes.utility.base import Given, Utility, utilities
-from stakes.utility.checks import never_best, refuse_repeats, require_choices, table_warnings
+from stakes.utility.checks import ever_best, never_best, refuse_repeats, require_choices, table_warnings
 from stakes.utility.formula import Formula
 
 Table = ArrayLike | Mapping[str, Mapping[str, float]]
 FormulaCells = Mapping[str, Mapping[str, float | str]]
+TINY = 1e-12  # of the largest value: rounding
 Counts = NDArray[np.int64]  # (D, C): how often each decision met each outcome
 
 
@@ -133,21 +134,24 @@ class TableUtility(Utility):
         return float(self._spans.max())
 
     def bounded(self, margin: float) -> Self:
-        """``u - min(u) + margin``: the strictly positive table that the calibrated bound needs.
+        """The strictly positive table that the calibrated bound needs: see `Utility.bounded`.
 
-        Decisions do not change, and neither do the costs the table stands for. The logarithm of the
-        gain does: the smaller the margin, the harder the worst cell is punished.
+        Its worst cell is that of the decisions that are best for some probabilities of the outcomes (`ever_best`); what
+        others would cost beyond that makes no difference. Columns whose best cells are alike stay as they are. The
+        smaller the margin, the harder the worst cell is punished.
 
-        Of several tables, each is shifted by itself, its margin in proportion to its own span, as if it were alone.
-        The result has no costs (``best`` is NaN): there is no cost of nothing for all of them.
+        Of several tables, each is shifted by itself, as if it were alone. The result has no costs (``best`` is NaN).
         """
         if not (margin > 0 and np.isfinite(margin)):
             raise StakesError(f"expected a margin above 0, but got {margin}")
-        if self.values.ndim == 3:
-            shifts = margin * self._spans / self.span - self.values.min((1, 2))  # (B,) or (L,)
-            return replace(self, values=self.values + shifts[:, None, None], best=float("nan"))
-        shift = margin - float(self.values.min())
-        return replace(self, values=self.values + shift, best=self.best + shift)
+        best = self.values.max(-2, keepdims=True)
+        highest = best.max(-1, keepdims=True)
+        level = self.values - (best - highest)
+        taken = ever_best(self.values, exact=not self.per_example)[..., None]
+        worst = np.where(taken, level, np.inf).min((-2, -1), keepdims=True)
+        rounding = TINY * np.abs(self.values).max((-2, -1), keepdims=True)
+        least = margin * np.where(highest - worst > rounding, highest - worst, 1.0)
+        return replace(self, values=np.maximum(level + (least - worst), least), best=float("nan"))
 
     def tensor(self, like: Tensor, log: bool = False) -> Tensor:
         """The values, or their logarithms, on the device and in the precision of ``like``; cast once."""
