@@ -209,6 +209,8 @@ def unavoidable(utility: NumberUtility, values: FloatArray) -> FloatArray:
     else:
         low, high = max(utility.at_least, -30.0), min(utility.range.top, 120.0)
         candidates = np.arange(low, high + 1e-9, utility.step or (high - low) / 400)
+        if utility.step is None:
+            candidates = np.concatenate([candidates, np.clip(np.linspace(-3, 6, 451), low, high)])
     least = np.full_like(values, np.inf)
     for decision in candidates.tolist():
         np.minimum(least, costs(utility, decision, values), out=least)
