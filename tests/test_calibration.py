@@ -91,6 +91,14 @@ def test_the_posterior_of_a_temperature_is_that_of_its_definition() -> None:
     assert found.temperature == pytest.approx(1.3, rel=0.1)
 
 
+@pytest.mark.parametrize("sharpness", [0.1, 8.0])
+def test_many_rows_outweigh_the_prior(sharpness: float) -> None:
+    probs, labels = overconfident(20_000, sharpness)
+    found = Temperature.posterior(Outcomes(probs), labels)
+    assert found.temperature == pytest.approx(Temperature.fit(Outcomes(probs), labels).temperature, rel=0.02)
+    assert 0.003 < found.spread < 0.03
+
+
 def test_a_spread_is_a_mean_over_temperatures() -> None:
     probs, _ = overconfident(20, 1.0)
     draws = 0.7 * np.exp(0.2 * norm.ppf((np.arange(20_000) + 0.5) / 20_000))

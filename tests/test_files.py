@@ -71,11 +71,13 @@ def test_atomic_directories(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder"
     fail(atomic(path), "half")
     assert tree(tmp_path) == []
-    for name in ("first", "second"):
+    for text in ("first", "second"):
         with atomic(path) as temporary:
             temporary.mkdir()
-            (temporary / name).touch()
-        assert tree(path) == [name]
+            (temporary / "ours").write_text(text)
+        assert (path / "ours").read_text() == text
+        (path / "mine").touch()
+    assert tree(path) == ["mine", "ours"]
 
 
 def test_json(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The one exception, and the one warning, that stakes raises on purpose; and what their messages are made of."""
 
+import reprlib
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -48,9 +49,18 @@ class Refusals:
             raise StakesError(self.messages[0]) if len(self.messages) == 1 else _ColumnsError(self.messages)
 
 
+_REPR = reprlib.Repr()
+_REPR.maxstring = 200
+
+
+def quoted(value: object) -> str:
+    """A value of a user's in quotation marks, for an error message; a long text with its middle left out."""
+    return _REPR.repr(value) if isinstance(value, str) else repr(value)
+
+
 def listing(names: object, limit: int = 8) -> str:
     """``a, b, c``: a few names for an error message, with the number left out if there are many."""
-    shown = [f"{name!r:.200}" for name in names]  # type: ignore[attr-defined]
+    shown = [quoted(name) for name in names]  # type: ignore[attr-defined]
     if len(shown) > limit + 1:  # one more takes no more room than saying so
         shown = [*shown[:limit], f"and {len(shown) - limit} more"]
     return ", ".join(shown)

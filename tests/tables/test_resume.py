@@ -112,8 +112,8 @@ def test_resume_at_any_epoch(
         fitting.fit_table(task, killed, on_progress=kill)
     part = killed.part("standard", 0, "1", 1)
     assert (part / "checkpoint.safetensors").exists()
-    (part / ".model.half").mkdir()  # as a kill while the model is written would leave it
-    (killed.path / ".summary.json.half").touch()
+    (part / ".model.k3_9xa7q").mkdir()  # as a kill while the model is written would leave it
+    (killed.path / ".summary.json.ab12cd34").mkdir()
     events: list[tuple[str, tuple[int, ...], object]] = []
     fitting.fit_table(
         task, killed, resume=True, on_progress=lambda fit, event: events.append((fit.model, fit.folds, event))

@@ -1,18 +1,27 @@
 """Folders of runs, as a user meets them: links, kills, and two commands at once."""
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patient_tables import COSTS, HEADER, patient_rows, write_csv
 
+from stakes import StakesError
 from stakes._io.files import locked
+from stakes.tables import run_folder
+from stakes.tables.amounts.models import AMOUNT_MODELS
+from stakes.tables.models import CLASS_MODELS
+from stakes.tables.run_folder import RESULTS, RunFolder
 
 STAKES = [sys.executable, "-m", "stakes"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -86,6 +95,8 @@ def test_what_is_not_from_a_run_stays_and_is_named(option: str, fit: list[str], 
     before = files(run)
     (run / "parts" / "1" / "other").mkdir()
     (run / "parts" / "1" / "other" / "0").symlink_to(home)
+    (run / "unfinished").mkdir()
+    (run / "unfinished" / "work").symlink_to(home)
     mine = {"notes.txt", "model/notes.txt", "parts/.bashrc", "parts/1/logistic-0/0/model/.secret", "predictions/x.png"}
     for name in mine:
         (run / name).write_text("mine")
@@ -98,6 +109,7 @@ def test_what_is_not_from_a_run_stays_and_is_named(option: str, fit: list[str], 
         assert str(run / name) in result.stderr
     assert str(run / "parts" / "1" / "other") in result.stderr
     (run / "parts" / "1" / "other" / "0").unlink()
+    assert [path.readlink() for path in run.glob("*/work")] == [home]
     after = files(run)
     assert {str(name) for name in after.keys() - before.keys()} == mine
     assert after.items() >= before.items()
@@ -127,6 +139,112 @@ def test_the_demo_replaces_no_foreign_file(tmp_path: Path) -> None:
     for options in ((), ("--force",)):
         assert "costs.csv" in said_in_one_line(stakes("demo", "--out", tmp_path, *options))
     assert {str(name) for name in files(tmp_path)} == {"data/costs.csv"}
+
+
+def test_foreign_files_of_a_sweep_or_of_a_run_are_not_replaced(tmp_path: Path, fit: list[str]) -> None:
+    reproduce = ("reproduce", "diagnosis", "--seeds", 1, "--epochs", 1, "--corrupted", 5, "--workers", 1, "--out")
+    foreign = {
+        "tables.md": "mine",
+        "config.json": '{"experiment": "bert", "lr": 3}',
+        "rows.jsonl": '{"mine": 1}\n',
+    }
+    for name, text in foreign.items():
+        out = tmp_path / f"of {name}"
+        out.mkdir()
+        (out / name).write_text(text)
+        for options in ((), ("--force",)):
+            assert str(out) in said_in_one_line(stakes(*reproduce, out, *options))
+            assert files(out) == {Path(name): text.encode()}
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text('{"tool": "mlflow"}')
+    (run / "summary.json").write_text("mine")
+    before = files(run)
+    for options in ((), ("--force",), ("--resume",)):
+        assert "run.json" in said_in_one_line(stakes(*fit, *options))
+        assert files(run) == before
+
+
+def test_only_names_that_stakes_writes_are_known() -> None:
+    names = {*CLASS_MODELS.trained, *CLASS_MODELS.compared, *AMOUNT_MODELS.trained, *AMOUNT_MODELS.compared}
+    assert all(re.fullmatch(run_folder._NAME, f"{name}-12") for name in names)
+    assert not re.fullmatch(run_folder._NAME, "mydata-2024")
+
+
+# The end of --force ----------------------------------------------------------------------------------
+
+SETTINGS = {"data": "a", "target": "b", "recipe": "c"}
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+def write_run(folder: RunFolder, settings: dict[str, str], seed: int) -> None:
+    part = folder.part("logistic", seed, "1", 0)
+    for path in (part / "predictions.safetensors", part / "model" / "model.json", folder.model / "model.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(seed))
+    folder.predictions_file("logistic", seed).parent.mkdir(exist_ok=True)
+    folder.predictions_file("logistic", seed).write_text(str(seed))
+    folder.settings_file.write_text(json.dumps(settings))
+    for name in RESULTS:
+        (folder.path / name).write_text(str(seed))
+
+
+def test_the_old_run_or_the_new_one_whichever_step_is_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before each deletion and each move of the end; the next start of a run ends it."""
+    old, new = {**SETTINGS, "seed": "1"}, {**SETTINGS, "seed": "2"}
+    write_run(RunFolder(tmp_path / "fresh"), new, 2)
+    wanted = files(tmp_path / "fresh")
+    step = 0
+    finished = False
+    while not finished:
+        folder = RunFolder(tmp_path / str(step))
+        folder.path.mkdir()
+        write_run(folder, old, 1)
+        folder.page.write_text("1")
+        (folder.path / "parts" / "mine.txt").write_text("mine")
+        left = step
+
+        def count(operation: Callable[..., Any]) -> Callable[..., Any]:
+            def counted(*arguments: Any, **options: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise KilledError
+                return operation(*arguments, **options)
+
+            return counted
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                with folder.held(new, resume=False, force=True) as here:
+                    assert here.path == folder.path / "unfinished"
+                    write_run(here, new, 2)
+                    (here.path / "other.txt").write_text("mine, too")
+                    before = files(folder.path)
+                    for owner, name in ((os, "replace"), (os, "rename"), (Path, "unlink"), (Path, "rmdir")):
+                        monkeypatch.setattr(owner, name, count(getattr(owner, name)))
+                finished = True
+            except KilledError:
+                pass
+            monkeypatch.undo()
+            if step == 0:
+                assert files(folder.path) == before
+            with pytest.raises(StakesError), folder.held(old, resume=True, force=False):
+                pass
+            with folder.held(new, resume=True, force=False) as here:
+                assert here.path == folder.path
+        found = files(folder.path)
+        assert found.pop(Path("parts/mine.txt")) == b"mine"
+        assert found.pop(Path("replacing/other.txt")) == b"mine, too"
+        assert {path: json.loads(text) if path.name == "run.json" else text for path, text in found.items()} == {
+            path: json.loads(text) if path.name == "run.json" else text for path, text in wanted.items()
+        }
+        step += 1
+    assert step > 20
 
 
 @pytest.mark.slow
@@ -172,26 +290,37 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_one_process_at_a_time(fit: list[str], tmp_path: Path) -> None:
     """Held by a process that lives, named; taken over from one that is gone, however it went."""
     run = tmp_path / "run"
+    assert stakes(*fit).returncode == 0
+    shutil.move(run, tmp_path / "finished")
     hold = "with locked(Path(sys.argv[1])): print(1, flush=True); time.sleep(600)"
     imports = "import sys, time; from pathlib import Path; from stakes._io.files import locked"
     holder = subprocess.Popen([sys.executable, "-c", f"{imports}\n{hold}", run], stdout=subprocess.PIPE)
     try:
         assert holder.stdout is not None
         holder.stdout.readline()
-        message = said_in_one_line(stakes(*fit))
-        assert str(run) in message
-        assert f"process {holder.pid} " in message
-        assert {str(name) for name in files(run)} == {".lock"}
+        for content in ((), RESULTS[:1], ("run.json",)):
+            for name in content:
+                shutil.copy(tmp_path / "finished" / name, run)
+            for options in ((), ("--force",), ("--resume",)):
+                message = said_in_one_line(stakes(*fit, *options))
+                assert str(run) in message
+                assert f"process {holder.pid} " in message
+        assert "process" in said_in_one_line(stakes("demo", "--out", run))
+        assert {str(name) for name in files(run)} == {".lock", RESULTS[0], "run.json"}
     finally:
         os.kill(holder.pid, signal.SIGKILL)
         holder.communicate()
     assert (run / ".lock").exists()
-    assert stakes(*fit).returncode == 0
+    assert stakes(*fit, "--force").returncode == 0
     assert not (run / ".lock").exists()
 
 
 def test_a_lock_is_no_way_through_a_link(tmp_path: Path, home: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(home / ".bashrc")
-    with pytest.raises(OSError), locked(tmp_path / "run"):
+    with pytest.raises(StakesError, match="lock"), locked(tmp_path / "run"):
+        pass
+    (tmp_path / "run" / ".lock").unlink()
+    os.link(home / ".bashrc", tmp_path / "run" / ".lock")
+    with pytest.raises(StakesError, match="lock"), locked(tmp_path / "run"):
         pass

@@ -4,7 +4,7 @@ import codecs
 import csv
 import json
 import os
-import shutil
+import re
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ from stakes.errors import StakesError
 # A UTF-8 byte-order mark that some program took for Latin-1 text and encoded once more.
 MANGLED_BOM = "\u00ef\u00bb\u00bf"
 DELIMITERS = ",;\t|"
+_HOLDER = re.compile(r"(\d+ on \S*)?")  # what a lock says: a process and its machine
+LOCK = ".lock"
 LOCK_SECONDS = 2  # to wait for a lock: the workers of a process that was killed live for half a second more
 
 
@@ -29,17 +31,19 @@ def locked(folder: Path) -> Iterator[None]:
     A lock ends with its process, however that ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / ".lock"
+    file = folder / LOCK
     lock = FileLock(file)
+    if file.exists() and (file.stat().st_nlink > 1 or not _HOLDER.fullmatch(file.read_text(errors="replace"))):
+        raise StakesError(f"{file}: expected no such file, or one of stakes: remove it, or choose another --out")
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout:
-        holder = file.read_text(encoding="utf-8")
+        holder = file.read_text() if file.exists() else ""
         raise StakesError(
-            f"{folder}: process {holder} is writing into it; let it end, or choose another --out"
+            f"{folder}: process {holder or 'unknown'} is writing into it; let it end, or choose another --out"
         ) from None
     try:
-        file.write_text(f"{os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        file.write_text(f"{os.getpid()} on {socket.gethostname()}")
         yield
     finally:
         file.unlink(missing_ok=True)
@@ -56,14 +60,10 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary = Path(folder) / path.name
         yield temporary
         if temporary.is_dir() and path.is_dir():
-            move_into(temporary, path)
+            for each in temporary.iterdir():
+                os.replace(each, path / each.name)
         else:
             os.replace(temporary, path)
-
-
-def move_into(source: Path, target: Path) -> None:
-    """Move the files of a directory into another, over those of the same name."""
-    shutil.copytree(source, target, copy_function=os.replace, dirs_exist_ok=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from stakes.outcomes import Outcomes
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures; rows that are all right, or all wrong, ask for one without end
 STEPS = 60  # of bisection
 PRIOR_SD = 0.2  # of the logarithm of a temperature that few rows cannot tell
-_POINTS = 121  # over six standard deviations of the prior on either side of 1, to integrate over
+_ROUNDS, _POINTS, _REACH = 6, 41, 6.0  # to sum over a posterior: points within so many standard deviations
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(5)  # of a normal distribution
 ROWS_PER_CLASS = 100  # for vector scaling
 
@@ -64,11 +64,17 @@ class Temperature(Calibrator):
         """
         log_probs, observed, share = _scored(outcomes, labels, weights)
         count = 1 / float(share.square().sum())  # as many rows of equal weight say as much
-        logs = torch.linspace(-6 * PRIOR_SD, 6 * PRIOR_SD, _POINTS, dtype=torch.double)
-        fit = [(share * (observed * inverse - (log_probs * inverse).logsumexp(-1))).sum() for inverse in (-logs).exp()]
-        density = (count * torch.stack(fit) - (logs / PRIOR_SD).square() / 2).softmax(0)
-        center = (density * logs).sum()
-        return cls(float(center.exp()), float((density * (logs - center).square()).sum().sqrt()))
+        center, spread = 0.0, math.log(HOTTEST) / _REACH
+        for _ in range(_ROUNDS):  # of summing over points around the last mean, ever closer to each other
+            logs = center + spread * torch.linspace(-_REACH, _REACH, _POINTS, dtype=torch.double)
+            fit = [
+                (share * (observed * inverse - (log_probs * inverse).logsumexp(-1))).sum() for inverse in (-logs).exp()
+            ]
+            density = (count * torch.stack(fit) - (logs / PRIOR_SD).square() / 2).softmax(0)
+            center = float((density * logs).sum())
+            deviation = float((density * (logs - center).square()).sum().sqrt())
+            spread = max(deviation, float(logs[1] - logs[0]))
+        return cls(math.exp(center), deviation)
 
     def __call__(self, outcomes: Outcomes) -> Outcomes:
         if outcomes.numeric:
@@ -91,6 +97,8 @@ class Temperature(Calibrator):
 def _scored(outcomes: Outcomes, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probabilities ``(B, ..., C)`` in float64, those of the labels, and how much each label counts, with sum 1."""
     require_classes(outcomes, labels)
+    if not labels.numel():
+        raise StakesError("expected labels to learn a temperature from, but got none")
     log_probs = outcomes.log_weights.double().clamp_min(-100)
     observed = log_probs.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
     share = torch.ones_like(labels, dtype=torch.double) if weights is None else weights.double()

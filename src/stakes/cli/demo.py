@@ -38,7 +38,7 @@ def write_tumours(folder: Path) -> None:
         folder / "costs.csv": costs.to_csv(index_label="cost [£]", lineterminator="\n"),
     }
     for path, text in texts.items():
-        if path.is_symlink() or (path.exists() and path.read_bytes() != text.encode()):
+        if path.is_symlink() or folder.is_symlink() or (path.exists() and path.read_bytes() != text.encode()):
             raise StakesError(f"{path}: expected the demo's own file, or none; move it away, or choose another --out")
     for path, text in texts.items():
         write_text(path, text)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stakes._io.files import locked, read_json, write_json, write_text
+from stakes._io.files import LOCK, locked, read_json, write_json, write_text
 from stakes._io.parallel import Report, check_backend, side_by_side
 from stakes.decisions import RULES
 from stakes.errors import StakesError, listing
@@ -139,13 +139,12 @@ def _claim(experiment: Experiment, folder: Path, *, force: bool) -> Path:
     settings.pop("data", None)  # a path of this machine, not a setting of the sweep
     file, rows_file = folder / "config.json", folder / "rows.jsonl"
     stored = read_json(file) if file.exists() else None
-    links = [str(each) for each in (file, rows_file) if each.is_symlink()]
-    ours = isinstance(stored, dict) and "experiment" in stored if file.exists() else not rows_file.exists()
-    if links or not ours:
-        what = (
-            f"{listing(links)} is a symbolic link, which is not followed" if links else "its files are of another kind"
+    foreign = [each.name for each in folder.iterdir() if each.is_symlink() or (stored is None and each.name != LOCK)]
+    if foreign or (stored is not None and not _is_config(stored)):
+        raise StakesError(
+            f"{folder}: expected the folder of a sweep, or none, but it holds "
+            f"{listing(foreign) or 'a config.json of another kind'}, which is not from one; choose another --out"
         )
-        raise StakesError(f"{folder}: expected the folder of a sweep, but {what}; choose another --out")
     changed = sorted(key for key in settings if stored and stored.get(key) != settings[key])
     if changed and not force:
         raise StakesError(
@@ -156,6 +155,11 @@ def _claim(experiment: Experiment, folder: Path, *, force: bool) -> Path:
     versions = {name: version(name) for name in ("stakes", "torch")}
     write_json(file, {**settings, "versions": versions})
     return rows_file
+
+
+def _is_config(stored: Any) -> bool:
+    """Whether a sweep has written it."""
+    return isinstance(stored, dict) and "stakes" in dict(stored.get("versions") or {}) and "experiment" in stored
 
 
 def _read_rows(path: Path) -> Iterator[Row]:
@@ -186,7 +190,12 @@ def _keep_complete_cells(path: Path, cells: Sequence[Cell]) -> list[Cell]:
     """
     stored: dict[str, list[Row]] = {}
     for row in _read_rows(path) if path.exists() else ():
-        stored.setdefault(_key(row, cells[0]), []).append(row)
+        try:
+            stored.setdefault(_key(row, cells[0]), []).append(row)
+        except (KeyError, TypeError):
+            raise StakesError(
+                f"{path}: expected rows of this sweep, but got {row!r:.80}; choose another --out"
+            ) from None
     complete = [cell for cell in cells if all(len(stored.get(key, ())) == cell.rows for key in cell.model_keys())]
     kept = [row for cell in complete for key in cell.model_keys() for row in stored[key]]
     write_text(path, _lines(kept))

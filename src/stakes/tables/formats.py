@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stakes.errors import Refusals, StakesError, StakesWarning, typed
+from stakes.errors import Refusals, StakesError, StakesWarning, quoted, typed
 from stakes.tables.date_format import ISO, PARTS, DateFormat, guess_dates, part_of_days
 from stakes.tables.number_format import PERCENT, NumberFormat, guess_numbers, is_written_number
 from stakes.tables.values import MISSING_TEXTS, FloatArray, factorize, holds_dates, holds_numbers, numbers, row_number
@@ -172,13 +172,14 @@ def _numbers_of(
         guess = guess_numbers(texts, decimal)
     if guess is None:
         return None
-    read = [text for text in texts if text not in {*guess.odd}]
+    odd = {*guess.odd}
+    read = [text for text in texts if text not in odd]
     many = len(read) > CODES and _rows(read, counts) > _rows(guess.odd, counts)
     if guess.odd and (many or all(map(is_written_number, guess.odd))):
         raise StakesError(
             f"column {series.name!r}: {_rows(read, counts)} values are numbers such as {read[0]!r}, but "
-            f"row {_row_of(series, guess.odd[0])} has {guess.odd[0]!r:.80}: write all of them alike, leave such cells "
-            f"empty, or, if the numbers are codes, use {typed('--categorical', series.name)}"
+            f"row {_row_of(series, guess.odd[0])} has {quoted(guess.odd[0])}: write all of them alike, leave such "
+            f"cells empty, or, if the numbers are codes, use {typed('--categorical', series.name)}"
         )
     if guess.odd or (guess.format.plain and len(texts) <= CODES):
         return None
@@ -200,16 +201,17 @@ def _dates_of(
     guess = guess_dates(texts)
     if guess is None:
         return None
-    read = [text for text in texts if text not in {*guess.odd}]
+    odd = {*guess.odd}
+    read = [text for text in texts if text not in odd]
     if _rows(guess.odd, counts) > RARE_DATES * _rows(texts, counts):
         raise StakesError(
             f"column {series.name!r}: {_rows(read, counts)} values are dates such as {read[0]!r}, but row "
-            f"{_row_of(series, guess.odd[0])} has {guess.odd[0]!r}: correct such cells or leave them empty, or use "
-            f"{typed('--categorical', series.name)}"
+            f"{_row_of(series, guess.odd[0])} has {quoted(guess.odd[0])}: correct such cells or leave them empty, or "
+            f"use {typed('--categorical', series.name)}"
         )
     note = f"{series.name!r} ({guess.reading_of(read[0])}"
     if guess.odd:
-        note += f"; {_rows(guess.odd, counts)} rows with no date, such as {guess.odd[0]!r:.80}, count as missing"
+        note += f"; {_rows(guess.odd, counts)} rows with no date, such as {quoted(guess.odd[0])}, count as missing"
     notes["dates"].append(f"{note})")
     return DateFormat(guess.pattern, _varying_parts(DateFormat(guess.pattern).days(read)), guess.odd)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from stakes.errors import StakesError, StakesWarning
+from stakes.errors import StakesError, StakesWarning, quoted
 from stakes.tables.date_format import EPOCH, ISO, DateFormat, FloatArray, guess_dates
 from stakes.tables.values import as_text, holds_dates, numbers, row_number
 
+LONGEST = 100  # characters of a time
 MIXED = "mixed"  # as pandas reads texts that we have no pattern for, such as 2026-01 or Jan 2026
 _DAY_OR_MONTH_FIRST = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d")
 
@@ -51,13 +52,14 @@ class TimeFormat:
         elif is_numeric_dtype(series.dtype):
             values = np.full(len(series), np.nan)
         elif self.pattern == MIXED:
-            values = _seconds(pd.to_datetime(series, errors="coerce", format=MIXED, utc=True))
+            short = series.where(series.astype(str).str.len() <= LONGEST)  # a long text takes pandas very long
+            values = _seconds(pd.to_datetime(short, errors="coerce", format=MIXED, utc=True))
         else:
             dated = holds_dates(series)
             values = _seconds(DateFormat(self.pattern).timestamps(series if dated else series.fillna("").astype(str)))
         if np.isnan(values).any():
             row = int(np.argmax(np.isnan(values)))
-            text = "none" if pd.isna(series.iloc[row]) else repr(str(series.iloc[row]))
+            text = "none" if pd.isna(series.iloc[row]) else quoted(str(series.iloc[row]))
             raise StakesError(
                 f"column {series.name!r}: expected {self._expected} in every row to order them by, but row "
                 f"{row_number(series.index, row)} has {text}; correct it, or drop the row"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from stakes.errors import StakesError, listing, typed
+from stakes.errors import StakesError, listing, quoted, typed
 from stakes.utility import FormulaUtility, TableUtility, Utility
 
 FloatArray = npt.NDArray[np.float64]
@@ -46,7 +46,7 @@ def numbers(series: "pd.Series[Any]") -> FloatArray:
         if number is None:
             row = row_number(series.index, int(np.argmax(codes == code)))
             raise StakesError(
-                f"column {series.name!r}: expected a number, but row {row} has {value!r}; "
+                f"column {series.name!r}: expected a number, but row {row} has {quoted(value)}; "
                 "correct it, or leave it empty if the value is missing"
             )
     return np.array([*parsed, np.nan], dtype=np.float64)[codes]
@@ -195,7 +195,10 @@ def _text(value: Any) -> str | None:
 
 def _number(value: Any) -> float | None:
     if not isinstance(value, str):
-        return float(value) if isinstance(value, SupportsFloat) else None
+        try:
+            return float(value) if isinstance(value, SupportsFloat) else None
+        except OverflowError:  # an integer of 309 digits or more
+            return math.inf
     text = value.strip().lower()
     if text in {"true", "false"}:
         return float(text == "true")

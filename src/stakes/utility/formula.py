@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stakes.errors import StakesError
+from stakes.errors import StakesError, quoted
 
 MOST_CHARACTERS, MOST_NESTED, MOST_COLUMNS = 1000, 20, 2  # MOST_COLUMNS: multiplied with each other
 
@@ -208,6 +208,6 @@ def _plain_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        what = f"the text {text!r}" if text else "an empty cell"
+        what = f"the text {quoted(text)}" if text else "an empty cell"
         what += " (write decimals with a point)" if "," in text else ""
         raise StakesError(f"expected a number, or a formula that begins with =, but got {what}") from None
