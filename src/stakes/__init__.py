@@ -11,7 +11,7 @@ array(['treat'], dtype='<U9')
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stakes.decisions import AmountDecisions, Decisions, decide
+from stakes.decisions import AmountDecisions, Decisions, decide, value_of_information
 from stakes.errors import StakesError, StakesWarning
 from stakes.likelihoods import (
     Bernoulli,
@@ -107,6 +107,7 @@ __all__ = [
     "decide",
     "families",
     "fit",
+    "value_of_information",
 ]
 
 

@@ -173,7 +173,39 @@ class Predictor(ABC):
     group_coverage: float = 1.0  # the least probability that a unit is both dropped and kept within a group of draws
     device: torch.device = torch.device("cpu")
     features: int | None = None  # of an input, where that is known
-    classes: int | None = None  # of the outcomes, where that is known
+    classes: int | None = None  # how many outcomes there are, where that is known
+    names: tuple[str, ...] | None = None  # of the outcomes, where their order need not be that of a utility
+
+    @staticmethod
+    def from_samples(
+        probs: Any = None, *, logits: Any = None, log_probs: Any = None, classes: Sequence[Any] | None = None
+    ) -> "Predictive | Predictor":
+        """Draws of a posterior that was made elsewhere, such as by NumPyro, laplace-torch or TorchUncertainty.
+
+        Parameters
+        ----------
+        probs, logits, log_probs : array of shape (S, B, C, ...), or list of S functions
+            One of the three: what each of S draws says of B inputs, the classes on axis 2; or a function of inputs for
+            each draw, which returns ``(B, C, ...)``.
+        classes : sequence, optional
+            The names of the classes, in this order. By default they are in the order of the utility's outcomes.
+
+        Returns
+        -------
+        Predictive or Predictor
+            Of an array, what `decide` and `value_of_information` take; of functions, a predictor to be called with
+            inputs. Draws are taken to be independent of each other: that gives the Monte-Carlo error.
+
+        Examples
+        --------
+        >>> from stakes import Utility, decide
+        >>> draws = [[[0.9, 0.1]], [[0.7, 0.3]]]  # two draws about one input
+        >>> decide(Predictor.from_samples(probs=draws), Utility.diagonal(["ill", "well"])).chosen_names
+        array(['ill'], dtype='<U4')
+        """
+        from stakes.predictors.samples import from_samples
+
+        return from_samples(probs, logits=logits, log_probs=log_probs, classes=classes)
 
     @abstractmethod
     def outcomes(self, x: Inputs, first: int, last: int) -> Outcomes:

@@ -21,6 +21,8 @@ class Decisions:
     choice: Tensor  # (B, ...) of integers into names
     utilities: Tensor  # (B, ..., D) expected utility of every decision
     outcomes: Outcomes  # (B, ..., K) the mixture over draws
+    best: float = 0.0  # the utility of a cost of nothing, and the cost of one unit of utility
+    scale: float = 1.0
     margin_error: Tensor | None = None  # (B, ...) Monte-Carlo standard error of the margin, if there were draws
     taken: Tensor | None = None  # (B,) of integers: how many draws each input took, if there were draws
 
@@ -38,6 +40,11 @@ class Decisions:
     def expected_utility(self) -> Tensor:
         """(B, ...) what the choice is expected to be worth."""
         return self.utilities.gather(-1, self.choice.unsqueeze(-1)).squeeze(-1)
+
+    @property
+    def expected_cost(self) -> Tensor:
+        """(B, ...) what the choice is expected to cost, in the unit of the costs."""
+        return (self.best - self.expected_utility) * self.scale
 
     def interval(self, share: float = 0.9) -> tuple[Tensor, Tensor]:
         """(B, ...) two numbers between which the outcome lies with probability ``share``, as much beyond either."""

@@ -4,12 +4,13 @@ h*(x) = argmax_h  sum_c u(h, c) p(c | x),  or the integral of u(h, y) p(y | x), 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -70,22 +71,44 @@ def decide(
             f"{settle} for {type(predictive).__name__} and the rule {rule!r}"
         )
     if not isinstance(predictive, Predictive):
-        outcomes = predictive if isinstance(predictive, Outcomes) else Outcomes.from_probs(predictive)
-        if classes is not None:
-            outcomes = Outcomes(outcomes.weights[..., _columns(classes, utility)])
-        return _without_nan(_decide(outcomes, utility, rule))
-    if classes is not None:
-        raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
+        return _without_nan(_decide(_outcomes_of(predictive, utility, classes), utility, rule))
     utility.require_examples(inputs.count(predictive.x))
     if settle is not None and settle != 1:
         return _without_nan(_settle(predictive, utility, settle))
     parts, first = [], 0
-    for draws in predictive.blocks():  # (S, b, ..., K)
+    for draws in blocks_of(predictive, utility, classes):  # (S, b, ..., K)
         last = first + draws.shape[1]
         rows = utility.rows(slice(first, last))
         parts.append(_decide_draws(draws, rows, rule, predictive.predictor.group, None).decisions)
         first = last
     return _without_nan(joined(parts))
+
+
+def blocks_of(
+    predictive: Predictive | Outcomes | Tensor | ArrayLike, utility: Utility, classes: Sequence[Any] | None
+) -> Iterator[Outcomes]:
+    """``(S, b, ..., K)`` the draws about one block of inputs after the other, outcomes in the order of the utility."""
+    if not isinstance(predictive, Predictive):
+        yield _outcomes_of(predictive, utility, classes).repeat(1)
+        return
+    if classes is not None:
+        raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
+    names = predictive.predictor.names
+    for draws in predictive.blocks():
+        yield draws if names is None else Outcomes(draws.weights[..., _columns(names, utility)])
+
+
+def _outcomes_of(given: Outcomes | Tensor | ArrayLike, utility: Utility, classes: Sequence[Any] | None) -> Outcomes:
+    """``(B, ..., K)``, outcomes in the order of the utility."""
+    if not isinstance(given, Outcomes):
+        shape = np.shape(given)
+        if len(shape) != 2:
+            raise StakesError(
+                f"expected an array of probabilities of shape (n, C), but got {shape}: for more positions, as in an "
+                "image, give Outcomes.from_probs(array); for draws, Predictor.from_samples(probs=array)"
+            )
+        given = Outcomes.from_probs(given)
+    return given if classes is None else Outcomes(given.weights[..., _columns(classes, utility)])
 
 
 def _without_nan(decisions: Decisions) -> Decisions:
@@ -119,7 +142,7 @@ def _decide(outcomes: Outcomes, utility: Utility, rule: Rule) -> Decisions:
         choice = utility.response_to(outcomes.weights.argmax(-1))
     else:
         choice = utilities.argmax(-1)
-    return Decisions(utility.decisions, choice, utilities, outcomes)
+    return Decisions(utility.decisions, choice, utilities, outcomes, utility.best, utility.scale)
 
 
 def _decide_amounts(outcomes: Outcomes, utility: AmountUtility, rule: Rule) -> AmountDecisions:
@@ -129,7 +152,7 @@ def _decide_amounts(outcomes: Outcomes, utility: AmountUtility, rule: Rule) -> A
     rival = utility.runner_up(outcomes, choice)
     candidates = [choice] if rival is None else [choice, rival]
     utilities = torch.stack([utility.expected_of(outcomes, amount) for amount in candidates], -1)
-    return AmountDecisions((), choice, utilities, outcomes, next_best=rival)
+    return AmountDecisions((), choice, utilities, outcomes, utility.best, utility.scale, next_best=rival)
 
 
 def _no_argmax() -> StakesError:
@@ -231,6 +254,8 @@ def _settle(predictive: Predictive, utility: Utility, confidence: float) -> Deci
     if predictor.group_coverage < 1:
         needed = predictor.group * math.log(doubt) / math.log1p(-predictor.group_coverage)
         ends = [*(end for end in ends[:-1] if end >= needed), ends[-1]]
+    if predictor.names is not None:
+        raise StakesError("settle= is for a model whose outcomes are in the order of the utility: leave it out")
     one = predictor.outcomes(inputs.rows(predictive.x, slice(1)), 0, 1)
     if one.numeric:  # their mixtures would have as many parts as the draws of each input
         raise StakesError(

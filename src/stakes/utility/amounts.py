@@ -135,6 +135,13 @@ class NumberUtility(Utility):
             cost = cost - (outcomes.weights * least).sum(-1)
         return -cost / limit.limit
 
+    def foreseen(self, outcomes: Outcomes) -> Tensor:
+        if outcomes.values is None:
+            raise StakesError("expected outcomes that are numbers, but got named classes: use a table of costs")
+        least = self.unavoidable(outcomes.values.expand(outcomes.shape))
+        total = outcomes.weights.sum(-1) if least is None else (outcomes.weights * least).sum(-1)
+        return self.best - (total * 0 if least is None else total)
+
     def unavoidable(self, outcome: Tensor) -> Tensor | None:
         """``(...) -> (...)``: what the best decision costs under each outcome; None if that is nothing.
 
@@ -210,6 +217,13 @@ class AmountUtility(NumberUtility):
     @abstractmethod
     def optimum(self, outcomes: Outcomes) -> Tensor:
         """The best of all numbers, whatever the range."""
+
+    def foreseen(self, outcomes: Outcomes) -> Tensor:
+        if outcomes.values is None:
+            raise StakesError("expected outcomes that are numbers, but got named classes: use a table of costs")
+        least = self.unavoidable(outcomes.values.expand(outcomes.shape))
+        total = outcomes.weights.sum(-1) if least is None else (outcomes.weights * least).sum(-1)
+        return self.best - (total * 0 if least is None else total)
 
     def unavoidable(self, outcome: Tensor) -> Tensor | None:
         """What being on time at the next decision costs: outcomes beyond the range, or between two steps."""

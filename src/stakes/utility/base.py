@@ -247,6 +247,14 @@ class Utility(ABC):
         """The logarithm of `expected_of`, for training: of the utility that `bounded` returns."""
         return self.expected_of(outcomes, choice).log()
 
+    def foreseen(self, outcomes: Outcomes) -> Tensor:
+        """``(..., K) -> (...)``: the expected utility of deciding with the outcome known."""
+        raise StakesError(f"what foresight is worth is not known of a {type(self).__name__}: define `foreseen`")
+
+    def mean_cost(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> float:
+        """What decisions ``(B, ...)`` cost on average under the outcomes that followed."""
+        return float(np.mean(self.cost_of(self.realised(choice, outcome))))
+
     @abstractmethod
     def realised(self, choice: Tensor | ArrayLike, outcome: Tensor | ArrayLike) -> NDArray[np.float64]:
         """``(B, ...), (B, ...) -> (B, ...)``: what each decision turned out to be worth."""

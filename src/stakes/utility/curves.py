@@ -82,7 +82,7 @@ class CurveUtility(MenuUtility):
     def span(self) -> float:
         return super().span if self.limit else float(np.ptp(self._all_costs)) or 1.0
 
-    def unavoidable(self, outcome: Tensor) -> Tensor | None:
+    def _least_at_atoms(self, outcomes: Outcomes) -> Tensor | None:
         return None  # `bounded` has taken it out of the curves
 
     def bounded(self, margin: float) -> Self:

@@ -104,6 +104,10 @@ class TableUtility(Utility):
         probs = self._probs(outcomes)
         return (probs * self._chosen_rows(self.tensor(probs), choice)).sum(-1)
 
+    def foreseen(self, outcomes: Outcomes) -> Tensor:
+        best = replace(self, values=self.values.max(-2, keepdims=True), decisions=("the best",))
+        return best.expected(outcomes).squeeze(-1)
+
     def worth_under(self, choice: Tensor) -> NDArray[np.float64]:
         """``(B, ...) -> (B, ..., C)`` what each choice is worth under every outcome."""
         return np.asarray(self._chosen_rows(torch.tensor(self.values), choice))
