@@ -1,6 +1,7 @@
 """The objectives against enumeration over a finite weight set, closed forms and finite differences."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -260,7 +261,7 @@ def test_the_three_refreshes_agree_where_nothing_is_random(members: Ensemble) ->
     index = torch.arange(9)
     values = []
     for refresh in ("step", "epoch", "running"):
-        objective = LossCalibrated(ASYMMETRIC, refresh=refresh)
+        objective = LossCalibrated(ASYMMETRIC, refresh=refresh, start="network")
         objective.start_epoch(members, [(index[:5], x[:5]), (index[5:], x[5:])])
         values.append(objective(members, x, labels, index=index))
     torch.testing.assert_close(values[0], values[1])
@@ -270,7 +271,7 @@ def test_the_three_refreshes_agree_where_nothing_is_random(members: Ensemble) ->
 def test_epoch_keeps_its_decisions_until_the_next_epoch(members: Ensemble) -> None:
     x, labels = batch()
     index = torch.arange(9)
-    objective = LossCalibrated(ASYMMETRIC, refresh="epoch")
+    objective = LossCalibrated(ASYMMETRIC, refresh="epoch", start="network")
     objective.start_epoch(members, [(index, x)])
     stale = objective.state_dict()["memory"].clone()
     for parameter in members.parameters():
@@ -371,7 +372,7 @@ def test_decisions_carry_no_gradient(members: Ensemble) -> None:
     """Moving the decisions' own pass must not change the gradient: they are constants."""
     x, labels = batch()
     index = torch.arange(9)
-    frozen = LossCalibrated(ASYMMETRIC, refresh="epoch")
+    frozen = LossCalibrated(ASYMMETRIC, refresh="epoch", start="network")
     frozen.start_epoch(members, [(index, x)])
     parameters = list(members.parameters())
     fixed = torch.autograd.grad(frozen(members, x, labels, index=index), parameters)
@@ -419,6 +420,68 @@ def test_of_a_table_for_each_example_a_step_takes_those_of_its_batch(members: En
     torch.testing.assert_close(loss, alone(members, x, labels, index=index - 700))
 
 
+@pytest.mark.parametrize("refresh", ["step", "running"])
+def test_a_validation_loss_leaves_no_trace(members: Ensemble, refresh: str) -> None:
+    """Under no_grad neither the warmup goes on nor is anything remembered."""
+    (x, labels), index = batch(), torch.arange(9)
+    objective = LossCalibrated(ASYMMETRIC, refresh=refresh, warmup=7)
+    objective(members, x, labels, index=index)
+    before = {key: value.clone() for key, value in objective.state_dict().items()}
+    with torch.no_grad():
+        for _ in range(3):
+            objective(members, x.flip(0) * 5, labels, index=index)
+    after = objective.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    objective(members, x, labels, index=index)
+    assert int(objective.state_dict()["steps"]) == 2
+
+
+def test_running_decisions_leave_out_the_pass_of_the_gradient(members: Ensemble) -> None:
+    """Those of a step are by the passes before it, whatever the network says now; the first have none but their own."""
+    (x, labels), index = batch(), torch.arange(9)
+    seen: list[Tensor] = []
+
+    class Watching(LossCalibrated):
+        def _decisions(self, *arguments: Any) -> Tensor:
+            seen.append(super()._decisions(*arguments))
+            return seen[-1]
+
+    objective, said = Watching(ASYMMETRIC, refresh="running", momentum=0.5), []
+    for shift in (0.0, 1.0, -2.0, 3.0):
+        with torch.no_grad():
+            for parameter in members.parameters():
+                parameter.add_(shift * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
+            said.append(torch.stack([m(x).softmax(-1) for m in members.members]).mean(0))
+        objective(members, x, labels, index=index)
+    means = [said[0], said[0], (said[0] + said[1]) / 2, (said[0] + said[1]) / 4 + said[2] / 2]
+    for choice, mean in zip(seen, means, strict=True):
+        assert torch.equal(choice, ASYMMETRIC.best_choice(Outcomes(mean)))
+    assert not torch.equal(seen[-1], ASYMMETRIC.best_choice(Outcomes(said[-1])))
+
+
+@pytest.mark.parametrize("refresh", ["step", "epoch", "running"])
+def test_the_decisions_of_the_first_epoch_are_the_best_for_the_labels(members: Ensemble, refresh: str) -> None:
+    (x, labels), index = batch(), torch.arange(9)
+    best = torch.from_numpy(ASYMMETRIC.values.argmax(0))[labels]
+    table = torch.tensor(ASYMMETRIC.bounded(1e-3).values)
+    objective = LossCalibrated(ASYMMETRIC, refresh=refresh)
+    extra = []
+    for _ in range(2):
+        objective.start_epoch(members, [(index, x)])
+        extra.append(objective(members, x, labels, index=index) - Standard()(members, x, labels))
+    probs = torch.stack([m(x).softmax(-1) for m in members.members])
+    torch.testing.assert_close(extra[0], -(probs * table[best]).sum(-1).log().mean())
+    taken = ASYMMETRIC.best_choice(Outcomes(probs.mean(0)))
+    torch.testing.assert_close(extra[1], -(probs * table[taken]).sum(-1).log().mean())
+    resumed = LossCalibrated(ASYMMETRIC, refresh=refresh)
+    resumed.load_state_dict(objective.state_dict())
+    resumed.start_epoch(members, [(index, x)])
+    torch.testing.assert_close(resumed(members, x, labels, index=index), objective(members, x, labels, index=index))
+    with pytest.raises(StakesError, match="start"):
+        LossCalibrated(ASYMMETRIC, start="warm")
+
+
 def test_what_an_objective_remembers_belongs_to_one_run(members: Ensemble) -> None:
     x, labels = batch()
     index = torch.arange(9)
@@ -426,7 +489,7 @@ def test_what_an_objective_remembers_belongs_to_one_run(members: Ensemble) -> No
     first = objective(members, x, labels, index=index)
     state = objective.state_dict()
     again = objective.fresh()
-    assert again.state_dict().keys() == {"steps"}
+    assert again.state_dict().keys() == {"steps", "epoch"}
     assert int(again.state_dict()["steps"]) == 0
     torch.testing.assert_close(again(members, x, labels, index=index), first)
     assert torch.equal(objective.state_dict()["memory"], state["memory"]), "and a copy does not touch the original"
@@ -444,9 +507,9 @@ def test_what_an_inner_objective_remembers_belongs_to_one_run(members: Ensemble)
     x, labels = batch()
     outer = Wrapped(Wrapped(LossCalibrated(ASYMMETRIC, refresh="running", warmup=5)))
     outer.fresh()(members, x, labels, index=torch.arange(9))
-    assert outer.inner.inner.state_dict() == {"steps": torch.tensor(0)}
+    assert outer.inner.inner.state_dict() == {"steps": torch.tensor(0), "epoch": torch.tensor(0)}
     outer(members, x, labels, index=torch.arange(9))
-    assert outer.fresh().inner.inner.state_dict() == {"steps": torch.tensor(0)}
+    assert outer.fresh().inner.inner.state_dict() == {"steps": torch.tensor(0), "epoch": torch.tensor(0)}
 
 
 @pytest.mark.parametrize("refresh", ["running", "epoch"])
@@ -454,7 +517,8 @@ def test_what_an_inner_objective_remembers_belongs_to_one_run(members: Ensemble)
 def test_a_memory_of_decisions_needs_labels_of_one_shape(refresh: str, length: int) -> None:
     """A batch of one token each would broadcast to the tokens of another."""
     posterior = MCDropout(nn.Sequential(nn.Dropout(0.1), nn.Conv1d(2, CLASSES, 1)))
-    objective, index = LossCalibrated(Utility.diagonal("abc"), refresh=refresh), torch.arange(4)
+    objective = LossCalibrated(Utility.diagonal("abc"), refresh=refresh, start="network")
+    index = torch.arange(4)
     sentences, others = torch.randn(4, 2, 5), torch.randn(4, 2, length)
     objective.start_epoch(posterior, [(index, sentences)])
     objective(posterior, sentences, torch.zeros(4, 5, dtype=torch.int64), index=index)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from stakes import inputs
 from stakes.decisions.certain import CertainDecisions
@@ -29,6 +29,7 @@ from stakes.utility import TableUtility, Utility
 from stakes.utility.table import entry_by_label
 
 Refresh = Literal["step", "epoch", "running"]
+Start = Literal["network", "labels"]
 _ONE_LABEL = 3  # axes of outcomes, (S, B, C), with one label for each example
 
 
@@ -156,17 +157,22 @@ class LossCalibrated(Objective):
     - ``"step"``: at every step, from ``samples`` fresh draws (the paper's Algorithm 1). The last of them are left out
       for examples whose decision they could not turn, where that saves time;
     - ``"epoch"``: once an epoch for all examples (what the authors ran);
-    - ``"running"``: at every step, from a running mean of each example's predictive over the passes that
-      training makes anyway, at no extra pass. ``momentum`` is the share of earlier passes in it: more of them are
-      less noisy, but older.
+    - ``"running"``: at every step, from a running mean of each example's predictive over the earlier passes that
+      training made anyway, at no extra pass. ``momentum`` is the share of those before the last one in it: more of
+      them are less noisy, but older.
 
     The last two, and a utility with a table per example, need the ``index`` of the examples of a batch.
     ``margin``, as a share of the table's span, is added to the shifted utility (`Utility.bounded`): the
     smaller, the harder the worst cell is punished. A change of the costs' unit changes nothing.
 
     The decisions of an untrained network are arbitrary, and the gain makes a network agree with them: an outcome
-    that is never decided for in the beginning may stay so. With ``warmup``, the weight grows from 0 over so many
-    steps, while the likelihood leads.
+    that is never decided for in the beginning may stay so. With ``start="labels"`` the decisions of the first epoch
+    are those that are best for the observed labels; in a loop of your own, call `start_epoch` before each epoch, or
+    they are the network's. With ``warmup``, the weight grows from 0 over so many steps, while the likelihood
+    leads.
+
+    With a ``weight`` other than 1 the loss is no bound on anything: it is a strength. What it remembers changes only
+    while gradients are enabled: under ``torch.no_grad``, as for a validation loss, it is left as it is.
     """
 
     def __init__(
@@ -179,7 +185,10 @@ class LossCalibrated(Objective):
         margin: float = 1e-3,
         momentum: float = 0.3,
         warmup: int = 0,
+        start: Start = "labels",
     ) -> None:
+        if start not in get_args(Start):
+            raise StakesError(f"expected start to be one of {get_args(Start)}, but got {start!r}")
         if refresh not in get_args(Refresh):
             raise StakesError(f"expected refresh to be one of {get_args(Refresh)}, but got {refresh!r}")
         if not weight >= 0:
@@ -194,6 +203,7 @@ class LossCalibrated(Objective):
         self.weight, self.samples, self.refresh, self.momentum = weight, samples, refresh, momentum
         self.margin = margin
         self.warmup, self._steps = warmup, 0
+        self.start, self._epoch = start, 0  # the number of the epoch, from 1; 0 where nobody says
         self._positive = utility.bounded(margin)
         # By example: the decisions of the last refresh, or the running mean of the predictive.
         self._memory: Tensor | None = None
@@ -203,18 +213,18 @@ class LossCalibrated(Objective):
         outcomes = posterior.likelihood.outcomes(outputs)
         losses = -posterior.likelihood.log_prob(outputs, labels, outcomes).mean(0)  # (B, ...)
         if self.weight > 0:
-            choice = self._decisions(posterior, x, outcomes, index)
+            choice = self._decisions(posterior, x, labels, outcomes, index)
             gain = self._of_batch(self._positive, index).log_gain(outcomes, choice)  # (S, B, ...)
             losses = losses - self._next_weight() * gain.mean(0)
         return losses
 
     def settings(self) -> dict[str, Any]:
-        names = ("weight", "samples", "refresh", "margin", "momentum", "warmup")
+        names = ("weight", "samples", "refresh", "margin", "momentum", "warmup", "start")
         return super().settings() | {"utility": self.utility.digest()} | {name: getattr(self, name) for name in names}
 
     def fresh(self) -> Self:
         copied = super().fresh()
-        copied._memory, copied._steps = None, 0
+        copied._memory, copied._steps, copied._epoch = None, 0, 0
         return copied
 
     @property
@@ -222,7 +232,8 @@ class LossCalibrated(Objective):
         return self.weight > 0 and (self.refresh != "step" or self.utility.per_example)
 
     def start_epoch(self, posterior: Posterior, batches: Iterable[tuple[Tensor, Inputs]]) -> None:
-        if self.refresh != "epoch" or self.weight == 0:
+        self._epoch += 1
+        if self.refresh != "epoch" or self.weight == 0 or self._from_labels:
             return
         for index, x in batches:
             choice = self._best(posterior.mixture(x, self.samples), index)
@@ -235,19 +246,42 @@ class LossCalibrated(Objective):
 
     def state_dict(self) -> dict[str, Tensor]:
         memory = {} if self._memory is None else {"memory": self._memory}
-        return memory | ({"steps": torch.tensor(self._steps)} if self.warmup else {})
+        return memory | {"steps": torch.tensor(self._steps), "epoch": torch.tensor(self._epoch)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self._memory = state.get("memory")
         self._steps = int(state.get("steps", torch.tensor(0)))
+        self._epoch = int(state.get("epoch", torch.tensor(0)))
 
     def _next_weight(self) -> float:
-        self._steps = min(self._steps + 1, self.warmup)
+        if torch.is_grad_enabled():
+            self._steps = min(self._steps + 1, self.warmup)
         return self.weight * self._steps / self.warmup if self.warmup else self.weight
 
-    @torch.no_grad()
-    def _decisions(self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None) -> Tensor:
+    @property
+    def _from_labels(self) -> bool:
+        return self.start == "labels" and self._epoch == 1
+
+    def _decisions(
+        self, posterior: Posterior, x: Inputs, labels: Tensor, outcomes: Outcomes, index: Tensor | None
+    ) -> Tensor:
         """(B, ...) the decision for each example of the batch."""
+        learning = torch.is_grad_enabled()
+        with torch.no_grad():
+            if not self._from_labels:
+                return self._taken(posterior, x, outcomes, index, learning)
+            if self.refresh == "running":  # what they are taken from later
+                self._taken(posterior, x, outcomes, index, learning)
+            counted = posterior.likelihood.counted(labels)
+            known = (labels if counted is None else labels.where(counted, 0)).to(outcomes.weights.device)
+            if outcomes.numeric:
+                atoms = known.double().unsqueeze(-1)
+                return self._best(Outcomes(torch.ones_like(atoms), values=atoms), index)
+            return self._best(Outcomes(nn.functional.one_hot(known.long(), outcomes.shape[-1]).double()), index)
+
+    def _taken(
+        self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None, learning: bool
+    ) -> Tensor:
         if self.refresh == "step":
             # Of the many labels of an image one is always unclear.
             one_label = len(outcomes.shape) == _ONE_LABEL and not outcomes.numeric
@@ -280,17 +314,21 @@ class LossCalibrated(Objective):
             return kept if kept.is_floating_point() else kept.long()
         if outcomes.numeric:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
-        return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index)), index)
+        return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index, learning)), index)
 
-    def _running_mean(self, probs: Tensor, index: Tensor) -> Tensor:
+    def _running_mean(self, probs: Tensor, index: Tensor, learning: bool) -> Tensor:
+        """Of the passes before this one, for a decision that agrees with the very draw that the gradient comes from
+        teaches the network nothing but to be surer; of this pass, where it is the first.
+        """
         memory = self._room(index, probs.shape[1:], torch.float16, 0)
         rows = index.to(memory.device)
         before = memory[rows].to(probs)
         # A row never seen is all zeros, which no predictive can be.
         known = before.flatten(1).any(1).reshape(-1, *[1] * (probs.ndim - 1))
-        mean = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs)
-        memory[rows] = mean.to(memory)
-        return mean
+        if learning:
+            mean = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs)
+            memory[rows] = mean.to(memory)
+        return torch.where(known, before, probs)
 
     def _best(self, outcomes: Outcomes, index: Tensor | None) -> Tensor:
         return self._of_batch(self.utility, index).best_choice(outcomes)

@@ -189,9 +189,9 @@ def test_decisions_are_kept_by_index_whatever_the_sampler_chooses(refresh: str) 
     taken: list[tuple[Tensor, Tensor]] = []
 
     class Watching(LossCalibrated):
-        def _decisions(self, posterior: Posterior, x: Any, outcomes: Any, index: Tensor | None) -> Tensor:
-            choice = super()._decisions(posterior, x, outcomes, index)
-            taken.append((index, choice))
+        def _decisions(self, posterior: Posterior, x: Any, *rest: Any) -> Tensor:
+            choice = super()._decisions(posterior, x, *rest)
+            taken.append((rest[-1], choice))
             return choice
 
     table = np.zeros((N, 3, 3))  # one table for each example: only one decision pays

@@ -83,7 +83,9 @@ def paper_model(name: str, protocol: str, weights: Sequence[float], samples: int
     def objective(utility: TableUtility) -> Objective:
         if name == "weighted":
             return Weighted(weights)
-        return LossCalibrated(utility, samples=samples, **timing) if "calibrated" in name else Standard()
+        return (
+            LossCalibrated(utility, samples=samples, start="network", **timing) if "calibrated" in name else Standard()
+        )
 
     return NetworkModel(name, objective=objective, noisy=name.startswith("noise"))
 

@@ -76,10 +76,14 @@ TRAINED: dict[str, Model] = {
         NetworkModel("weighted", objective=Weighted.from_utility),
         NetworkModel("noise", noisy=True),
         *(
-            FinetunedModel(calibrated_name(strength), "standard", objective=partial(LossCalibrated, weight=strength))
+            FinetunedModel(
+                calibrated_name(strength),
+                "standard",
+                objective=partial(LossCalibrated, weight=strength, start="network"),
+            )
             for strength in STRENGTHS
         ),
-        FinetunedModel("noise+calibrated", "noise", objective=LossCalibrated, noisy=True),
+        FinetunedModel("noise+calibrated", "noise", objective=partial(LossCalibrated, start="network"), noisy=True),
         RowModel("boosting", effort=2, fit=_boosting),
         RowModel("forest", effort=2, fit=_forest, stops_early=False),
         RowModel("logistic", fit=_logistic),

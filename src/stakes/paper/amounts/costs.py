@@ -73,7 +73,7 @@ def run_networks(
             x: Tensor = one.test.x  # type: ignore[assignment]
             limited = with_limit_of(utility, begun[place], one, samples, number)
             calibrated = copy.deepcopy(begun[place])
-            train([calibrated], LossCalibrated(limited), [one.train], more, [number])
+            train([calibrated], LossCalibrated(limited, start="network"), [one.train], more, [number])
             mixtures = {"plain": said[place], "calibrated": predicted(calibrated, x, samples, number)}
             for method, mixture in mixtures.items():
                 scored = score_choices(utility, decide(mixture, utility).choice, one.test.labels)

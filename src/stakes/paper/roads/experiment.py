@@ -136,8 +136,8 @@ class Roads:
         if name == "weighted":
             return Weighted(road_weights())
         if self.protocol == "authors":
-            return LossCalibrated(road_utility(), samples=5, refresh="epoch")
-        return LossCalibrated(road_utility(), refresh="running", momentum=self.momentum)
+            return LossCalibrated(road_utility(), samples=5, refresh="epoch", start="network")
+        return LossCalibrated(road_utility(), refresh="running", momentum=self.momentum, start="network")
 
 
 def road_utility() -> TableUtility:

@@ -115,7 +115,9 @@ AMOUNT_MODELS = Catalogue(
             AmountNetwork("standard"),
             *(
                 CalibratedAmounts(
-                    calibrated_name(strength), "standard", objective=partial(LossCalibrated, weight=strength)
+                    calibrated_name(strength),
+                    "standard",
+                    objective=partial(LossCalibrated, weight=strength, start="network"),
                 )
                 for strength in STRENGTHS
             ),
