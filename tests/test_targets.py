@@ -21,6 +21,7 @@ from stakes import (
     MeanField,
     NoisyCategorical,
     Objective,
+    Outcomes,
     Posterior,
     SampledPosterior,
     SavedModel,
@@ -202,7 +203,7 @@ def test_validation_is_scored_on_the_labels_that_count_by_their_weights() -> Non
     posterior = segmenter(Categorical(ignore_index=255))
     weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(2))
     probs = posterior.draw(2, 0)(x).mean_probs()
-    choice, kept = decide(probs, UTILITY).choice, labels != 255
+    choice, kept = decide(Outcomes.from_probs(probs), UTILITY).choice, labels != 255
     worth = UTILITY.values[choice[kept], labels[kept]]
     for given in (None, weights, weights[:, 0, 0]):
         examples = TensorExamples(x, labels) if given is None else WithWeights(x, labels, given)
@@ -218,7 +219,7 @@ def test_validation_is_scored_on_the_labels_that_count_by_their_weights() -> Non
 def test_metrics_leave_ignored_labels_out() -> None:
     x, labels = images()
     probs = segmenter().draw(2, 0)(x).mean_probs()
-    choice, kept = decide(probs, UTILITY).choice, labels != 255
+    choice, kept = decide(Outcomes.from_probs(probs), UTILITY).choice, labels != 255
     counts = metrics.confusion_counts(choice, labels, UTILITY, ignore_index=255)
     expected = confusion_matrix(labels[kept], choice[kept], labels=range(4)).T[:, :3]
     np.testing.assert_array_equal(counts, expected)
@@ -604,7 +605,7 @@ def test_tables_that_do_not_go_together_are_refused() -> None:
     for shape in ((3, 2), (3, 2, 2), (3, 1, 2)):
         probs = torch.full(shape, 0.5)
         with pytest.raises(StakesError, match=r"\(B, 3, \.\.\.\)"):
-            decide(probs, utility)
+            decide(Outcomes.from_probs(probs), utility)
         with pytest.raises(StakesError, match=r"\(B, 3, \.\.\.\)"):
             utility.realised(torch.zeros(shape[:-1], dtype=torch.int64), torch.zeros(shape[:-1]))
 

@@ -135,7 +135,7 @@ class TableUtility(Utility):
         """The distance from the worst to the best cell; 1 for a constant table, which has none. Of several tables, it
         is the widest one's.
         """
-        return float(self._spans.max())
+        return float(np.ptp(self.values, axis=(-2, -1)).max()) or 1.0
 
     def bounded(self, margin: float) -> Self:
         """The strictly positive table that the calibrated bound needs: see `Utility.bounded`.
@@ -144,16 +144,18 @@ class TableUtility(Utility):
         others would cost beyond that makes no difference. Columns whose best cells are alike stay as they are. The
         smaller the margin, the harder the worst cell is punished.
 
-        Of several tables, each is shifted by itself, as if it were alone. The result has no costs (``best`` is NaN).
+        The tables of examples share one shift, so that an example counts for what can be lost in it; those of labels
+        are problems of their own, and each is shifted by itself. The result has no costs (``best`` is NaN).
         """
         if not (margin > 0 and np.isfinite(margin)):
             raise StakesError(f"expected a margin above 0, but got {margin}")
+        axes = (0, 1, 2) if self.per_example else (-2, -1)
         best = self.values.max(-2, keepdims=True)
-        highest = best.max(-1, keepdims=True)
+        highest = best.max(axes, keepdims=True)
         level = self.values - (best - highest)
         taken = ever_best(self.values, exact=not self.per_example)[..., None]
-        worst = np.where(taken, level, np.inf).min((-2, -1), keepdims=True)
-        rounding = TINY * np.abs(self.values).max((-2, -1), keepdims=True)
+        worst = np.where(taken, level, np.inf).min(axes, keepdims=True)
+        rounding = TINY * np.abs(self.values).max(axes, keepdims=True)
         least = margin * np.where(highest - worst > rounding, highest - worst, 1.0)
         return replace(self, values=np.maximum(level + (least - worst), least), best=float("nan"))
 
@@ -345,12 +347,6 @@ class TableUtility(Utility):
         if self.per_example:
             raise StakesError(f"{what} needs one table for all examples, but this utility has one per example")
         return self
-
-    @property
-    def _spans(self) -> NDArray[np.float64]:
-        """The span of each table."""
-        spans = np.ptp(self.values.reshape(-1, len(self.decisions) * len(self.outcomes)), axis=1)
-        return np.where(spans > 0, spans, 1.0)
 
     def _responses(self) -> NDArray[np.int64]:
         """``(C,)``, or ``(B, C)`` or ``(L, C)`` for several tables."""

@@ -168,7 +168,7 @@ def _evaluate(draws: Draws, test: RoadExamples, batch_size: int) -> tuple[NDArra
     for batch in test.in_order(batch_size):
         probs = draws(batch.x).mean_probs()  # (B, H, W, C)
         for rule_counts, rule in zip(counts, RULES, strict=True):
-            choice = decide(probs, utility, rule).choice
+            choice = decide(Outcomes.from_probs(probs), utility, rule).choice
             pairs = zip(choice, batch.labels, strict=True)
             rule_counts += [metrics.confusion_counts(chosen, true, utility) for chosen, true in pairs]
         column = utility.tensor(probs).T[batch.labels]  # (B, H, W, D)
