@@ -96,12 +96,14 @@ class Outcomes:
 
     @property
     def weights(self) -> Tensor:
+        """``(..., K)`` the probability of each atom: of each class, or of each of some numbers (``values``)."""
         if self._weights is None:
             self._weights = self._make(False) if self._make else self.log_weights.exp()
         return self._weights
 
     @property
     def log_weights(self) -> Tensor:
+        """``(..., K)`` the logarithms of `weights`."""
         if self._log_weights is None:
             self._log_weights = self._make(True) if self._make else self.weights.log()
         return self._log_weights
@@ -165,7 +167,29 @@ class Footprint(NamedTuple):
 class Predictor(ABC):
     """Whatever turns inputs into `Outcomes`: draws of a posterior, boosted trees, a blend.
 
-    The same draw of the same input gives the same answer, always. A model without randomness has one draw.
+    The same draw of the same input gives the same answer, always. A model without randomness has one draw. Called with
+    inputs, it returns a `Predictive`, which `decide` takes, and which computes when it is asked.
+
+    Attributes
+    ----------
+    samples : int
+        The number of draws.
+    group : int
+        Draws that may depend on each other: groups of so many are independent.
+    features, classes : int or None
+        The numbers of an input, and of outcomes, where they are known.
+    names : tuple of str or None
+        Of the outcomes, where their order need not be that of a utility.
+
+    Examples
+    --------
+    The shortest of your own; it needs `spec`, `state_dict` and `load` only to be saved.
+
+    >>> class Coin(Predictor):
+    ...     def outcomes(self, x, first, last):
+    ...         return Outcomes(torch.full((last - first, len(x), 2), 0.5))
+    >>> Coin()(torch.zeros(1, 3)).mean_probs()
+    tensor([[0.5000, 0.5000]])
     """
 
     samples: int = 1

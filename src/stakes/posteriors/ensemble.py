@@ -50,7 +50,8 @@ class Ensemble(Posterior):
         layers = {tuple((name, type(part).__qualname__) for name, part in each.named_modules()) for each in members}
         if len(shapes) > 1 or len(layers) > 1:
             raise StakesError(
-                "expected networks of one architecture in an ensemble, but their parameters or layers differ"
+                "expected networks of one architecture in an ensemble, but their parameters or layers differ: train each "
+                "for itself, and decide by Predictor.from_samples(logits=[...]) of them"
             )
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
@@ -75,6 +76,7 @@ class Ensemble(Posterior):
 
     @property
     def network(self) -> nn.Module:  # type: ignore[override]
+        """The first of the members, by which those are known that are built alike."""
         return self.members[0]
 
     @classmethod

@@ -102,6 +102,7 @@ class Decider:
 
     @property
     def columns(self) -> list[str]:
+        """The columns of the frame that a call returns, in their order."""
         given, decisions = self.utility.given, self.utility.decisions
         return [
             *("decision", f"expected_{given}", "runner_up", "margin", *(f"{given}_{name}" for name in decisions)),
