@@ -50,8 +50,8 @@ class Ensemble(Posterior):
         layers = {tuple((name, type(part).__qualname__) for name, part in each.named_modules()) for each in members}
         if len(shapes) > 1 or len(layers) > 1:
             raise StakesError(
-                "expected networks of one architecture in an ensemble, but their parameters or layers differ: train each by "
-                "itself, and decide by Predictor.from_samples(logits=[...]) of them"
+                "expected networks of one architecture in an ensemble, but their parameters or layers differ: train "
+                "each by itself, and decide by Predictor.from_samples(logits=[...]) of them"
             )
         self.members = nn.ModuleList(members)
         self.prior_sd = prior_sd
