@@ -8,7 +8,7 @@ import stakes
 LAYERS = (
     ("errors", "seeds", "registry", "_io"),
     ("inputs", "features"),
-    ("outcomes", "networks"),
+    ("outcomes", "samples", "networks"),
     ("mixtures",),
     ("utility", "likelihoods"),
     ("posteriors",),

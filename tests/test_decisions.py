@@ -79,7 +79,7 @@ def test_the_threshold_of_a_two_way_choice_is_the_known_one() -> None:
 def test_segmentations_are_just_more_axes() -> None:
     probs = torch.rand(2, 3, 4, 5).softmax(-1)
     utility = named(np.random.default_rng(0).normal(size=(6, 5)))
-    decisions = decide(probs, utility)
+    decisions = decide(Outcomes.from_probs(probs), utility)
     flat = decide(probs.reshape(-1, 5), utility)
     assert decisions.choice.shape == (2, 3, 4)
     assert torch.equal(decisions.choice.flatten(), flat.choice)
@@ -112,7 +112,7 @@ def test_any_classifiers_probabilities_will_do() -> None:
     [
         (torch.randn(4, 3), "softmax"),
         (torch.rand(4, 3).softmax(-1).log(), "exp"),
-        (torch.ones(3), r"\(B, ..., C\)"),
+        (torch.ones(3), r"\(n, C\)"),
         (torch.full((4, 2), 0.5), "3 outcomes 'a', 'b', 'c'"),
         (torch.full((4, 3), torch.nan), "not negative"),
     ],

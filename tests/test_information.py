@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from torch import nn
 
 from stakes import (
@@ -13,6 +14,7 @@ from stakes import (
     Newsvendor,
     Outcomes,
     Predictor,
+    Range,
     Squared,
     StakesError,
     TableUtility,
@@ -20,6 +22,7 @@ from stakes import (
     decide,
     value_of_information,
 )
+from stakes.mixtures import GaussianMixture
 
 COSTS = {
     "treat": {"ill": 0, "well": 40},
@@ -65,6 +68,20 @@ def test_each_row_may_have_its_own_costs() -> None:
         outcome, weights = enumerated(draws[:, row : row + 1], table)
         assert found.outcome[row].item() == pytest.approx(outcome[0], abs=1e-4)
         assert found.weights[row].item() == pytest.approx(weights[0], abs=1e-4)
+
+
+def test_as_many_tables_as_rows() -> None:
+    utility = TableUtility(-np.random.default_rng(1).uniform(0, 100, size=(5, 3, 2)), "abc", "xy")
+    for said in ([[0.5, 0.5]] * 3, Predictor.from_samples(probs=[[[0.5, 0.5]] * 3] * 2)):
+        with pytest.raises(StakesError, match="expected 5 examples"):
+            value_of_information(said, utility)
+
+
+def test_what_is_not_known_is_refused() -> None:
+    logits = np.zeros((2, 3, 2))
+    logits[1, 1] = np.nan
+    with pytest.raises(StakesError, match="1 of 3 inputs, the first at index 1, are NaN"):
+        value_of_information(Predictor.from_samples(logits=logits), UTILITY)
 
 
 def test_the_error_is_that_of_many_repetitions() -> None:
@@ -124,6 +141,19 @@ def test_curves() -> None:
     utility = Utility.from_curves({"service": 400, "run on": [(30, 2000), (30, 0)]})
     outcomes = Outcomes(torch.tensor([[0.5, 0.5]]), values=torch.tensor([[10.0, 50.0]]))
     assert value_of_information(outcomes, utility).outcome.item() == pytest.approx(400 - 200)
+    jump = Utility.from_curves({"a": [(0, 100), (0, 0)], "c": 20})
+    for mean in (0.005, 0.02, -0.02):
+        normal = GaussianMixture(torch.tensor([[mean]]).double(), torch.tensor([[0.02]]).double())
+        below = norm.cdf(0, mean, 0.02)
+        exact = min(100 * below, 20) - 20 * below
+        assert value_of_information(normal, jump).outcome.item() == pytest.approx(exact, rel=1e-6)
+
+
+def test_a_function_of_a_wide_range() -> None:
+    function = Utility.from_function(lambda h, y: (h - y).abs(), Range(0, 1000))
+    values = torch.linspace(100, 125, 11).double()
+    found = value_of_information(Outcomes(torch.full((1, 11), 1 / 11).double(), values=values[None]), function)
+    assert found.outcome.item() == pytest.approx(float((values - 112.5).abs().mean()), rel=1e-4)
 
 
 def test_blocks_of_a_large_batch_give_the_same() -> None:
@@ -197,6 +227,22 @@ def test_a_bare_array_is_not_guessed() -> None:
         decide(Predictor.from_samples(probs=np.ones((2, 3, 2))), UTILITY)
     with pytest.raises(StakesError, match="the draws first"):
         Predictor.from_samples(probs=[[0.5, 0.5]])
+    for wrong in (lambda x: x, [[[0.5, 0.5]], [[0.5, 0.5], [0.1, 0.9]]], np.full((2, 3, 2), 0.5 + 0j)):
+        with pytest.raises(StakesError, match="expected draws"):
+            Predictor.from_samples(probs=wrong)
+    with pytest.raises(StakesError, match="one for each name"):
+        Predictor.from_samples(probs=np.full((2, 3, 2), 0.5), classes=["x", "y", "z"])
+    one_answer = Predictor.from_samples(probs=[lambda x: torch.full((1, 2), 0.5)] * 2)
+    with pytest.raises(StakesError, match="each of 3 inputs"):
+        decide(one_answer(torch.rand(3, 2)), UTILITY)
+
+
+def test_natural_inputs() -> None:
+    x, networks = torch.randn(4, 3), nn.ModuleList([nn.Linear(3, 2) for _ in range(3)])
+    of_networks = decide(Predictor.from_samples(logits=networks)(x), UTILITY)
+    of_tensors = decide(Predictor.from_samples(logits=[network(x) for network in networks]), UTILITY)
+    assert torch.equal(of_networks.choice, of_tensors.choice)
+    torch.testing.assert_close(of_networks.margin_error, of_tensors.margin_error)
 
 
 def test_the_shortest_sentences() -> None:

@@ -436,6 +436,10 @@ def test_a_validation_loss_leaves_no_trace(members: Ensemble, refresh: str) -> N
     assert all(torch.equal(after[key], value) for key, value in before.items())
     objective(members, x, labels, index=index)
     assert int(objective.state_dict()["steps"]) == 2
+    with torch.no_grad():
+        fresh = objective.fresh()
+        fresh(members, x, labels)  # no position is needed for what is not remembered
+    assert "memory" not in fresh.state_dict()
 
 
 def test_running_decisions_leave_out_the_pass_of_the_gradient(members: Ensemble) -> None:

@@ -41,14 +41,17 @@ def table(values: np.ndarray) -> TableUtility:
 def loss_and_gradients(
     utility: Utility, outputs: int, likelihood: Likelihood | None = None, labels: Tensor | None = None
 ) -> list[Tensor]:
-    """Of one batch, whose decisions are taken from fresh draws."""
+    """Of one batch in the first epoch, whose decisions are those of the labels, and in the second, by fresh draws."""
     torch.manual_seed(0)
     networks = [nn.Linear(3, outputs).double() for _ in range(3)]
     posterior = Ensemble(networks, **({} if likelihood is None else {"likelihood": likelihood}))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(1)).double()
     labels = torch.arange(12) % outputs if labels is None else labels
     index = torch.arange(12)
-    loss = LossCalibrated(utility)(posterior, x, labels, index=index)
+    objective, loss = LossCalibrated(utility), torch.zeros(())
+    for _ in range(2):
+        objective.start_epoch(posterior, [])
+        loss = loss + objective(posterior, x, labels, index=index)
     loss.backward()
     return [loss.detach(), *(parameter.grad for parameter in posterior.parameters() if parameter.grad is not None)]
 
@@ -72,8 +75,23 @@ def test_a_row_that_is_never_taken_changes_nothing(
     """A copy, a row that another one dominates, or one that a mixture of two does."""
     one, other = values[row % len(values)], values[(row + 1) % len(values)]
     extra = one if again else share * one + (1 - share) * other - worse
-    utility = table(np.vstack([values, extra]))
-    assert_same(loss_and_gradients(table(values), values.shape[1]), loss_and_gradients(utility, values.shape[1]))
+    alone = loss_and_gradients(table(values), values.shape[1])
+    for both in ([values, extra], *([] if again else [[extra, values]])):  # of equal rows the first is taken
+        assert_same(alone, loss_and_gradients(table(np.vstack(both)), values.shape[1]))
+
+
+def test_a_row_that_is_only_ever_as_good_as_another_changes_nothing() -> None:
+    values = np.array([[1.0, 0.0], [-20.0, 5.0]])
+    as_good = np.vstack([[1.0, -7.0], values])  # under the first outcome
+    assert_same(loss_and_gradients(table(values), 2), loss_and_gradients(table(as_good), 2))
+
+
+@pytest.mark.parametrize("amount", [1e4, 1e7, 1e9])
+def test_however_large_the_unavoidable_amount_is(amount: float) -> None:
+    values = np.array([[10.0, 0, 0], [0, 10, 0], [5.1, 5.1, -50]])  # the third leads by little, and has the worst cell
+    first, second = (loss_and_gradients(table(values + np.array([0, 0, a])), 3) for a in (0.0, amount))
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
 
 
 @given(st.integers(1, 4), st.integers(2, 4), st.integers(0, 2**31))
@@ -199,8 +217,9 @@ def test_what_is_unavoidable_of_curves_changes_nothing(limit: str | None) -> Non
     labels = torch.linspace(-5, 80, 12, dtype=torch.float64)
     added = shifted(CURVES, lambda x: float(np.interp(x, [10, 50], [0, 5000])), [10.0, 50.0])
     dominated = {**CURVES, "never": [(0, 2500), (30, 2500), (60, 90_000)]}
+    as_good = {"worse": [(0, 2000), (30, 2000), (30, 0), (60, 0), (70, 90_000)], **CURVES}
     losses = []
-    for curves in (CURVES, added, dominated):
+    for curves in (CURVES, added, dominated, as_good):
         utility = Utility.from_curves(curves)
         if limit:
             utility = utility.with_limit(500.0, form=limit)
@@ -208,6 +227,38 @@ def test_what_is_unavoidable_of_curves_changes_nothing(limit: str | None) -> Non
     for other in losses[1:]:
         for one, two in zip(losses[0], other, strict=True):
             torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("form", ["linear", "exponential"])
+def test_a_function_trains_as_the_same_costs_in_closed_form(form: str) -> None:
+    """Over a range in which 41 numbers are far apart."""
+    function = Utility.from_function(lambda h, y: (h - y).abs(), Range(0, 1000)).with_limit(5.0, form=form)
+    closed = Newsvendor(1, 1, at_least=0, at_most=1000).with_limit(5.0, form=form)
+    gains, gradients = [], []
+    for utility in (function, closed):
+        mean = torch.tensor([[[112.5]]], dtype=torch.float64, requires_grad=True)
+        outcomes = GaussianMixture(mean, torch.ones(1, 1, 1, dtype=torch.float64))
+        gain = utility.log_gain(outcomes, torch.tensor([113.0], dtype=torch.float64))
+        gain.sum().backward()
+        gains.append(gain.item())
+        gradients.append(mean.grad.item())
+    assert gains[0] == pytest.approx(gains[1], rel=0.02)
+    assert gradients[0] == pytest.approx(gradients[1], abs=0.03)  # by atoms, between which there is a kink
+
+
+@pytest.mark.parametrize("form", ["linear", "exponential"])
+@pytest.mark.parametrize("bounds", [{"at_least": 0.0}, {"step": 1.0}])
+def test_costs_by_row_with_bounds(form: str, bounds: dict[str, float]) -> None:
+    """Each row's gain is what it is alone, with as many draws as rows and with others."""
+    under = np.array([1.0, 100.0, 3.0])
+    for draws in (2, 3):
+        location = torch.linspace(-3, 4, 3 * draws, dtype=torch.float64).reshape(draws, 3, 1)
+        outcomes, choice = GaussianMixture(location, torch.ones_like(location)), torch.tensor([0.0, 1.0, 2.0]).double()
+        together = Newsvendor(under, 2.0, **bounds).with_limit(20.0, form=form).log_gain(outcomes, choice)
+        for row, each in enumerate(under):
+            alone = Newsvendor(float(each), 2.0, **bounds).with_limit(20.0, form=form)
+            own = alone.log_gain(outcomes.rows(torch.tensor([row]), 1), choice[row : row + 1])
+            torch.testing.assert_close(together[:, row : row + 1], own)
 
 
 def test_the_curves_of_training_are_those_above_the_lowest() -> None:

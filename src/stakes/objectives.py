@@ -162,8 +162,8 @@ class LossCalibrated(Objective):
       them are less noisy, but older.
 
     The last two, and a utility with a table per example, need the ``index`` of the examples of a batch.
-    ``margin``, as a share of the table's span, is added to the shifted utility (`Utility.bounded`): the
-    smaller, the harder the worst cell is punished. A change of the costs' unit changes nothing.
+    ``margin`` is what the worst cell of the utility that training sees is worth (`Utility.bounded`), as a share of the
+    distance from it to the best: the smaller, the harder it is punished. A change of the costs' unit changes nothing.
 
     The decisions of an untrained network are arbitrary, and the gain makes a network agree with them: an outcome
     that is never decided for in the beginning may stay so. With ``start="labels"`` the decisions of the first epoch
@@ -172,7 +172,8 @@ class LossCalibrated(Objective):
     leads.
 
     With a ``weight`` other than 1 the loss is no bound on anything: it is a strength. What it remembers changes only
-    while gradients are enabled: under ``torch.no_grad``, as for a validation loss, it is left as it is.
+    while gradients are enabled: under ``torch.no_grad``, as for a validation loss, it is neither changed nor read, and
+    running decisions are those of the pass itself.
     """
 
     def __init__(
@@ -268,10 +269,10 @@ class LossCalibrated(Objective):
         """(B, ...) the decision for each example of the batch."""
         learning = torch.is_grad_enabled()
         with torch.no_grad():
+            if self.refresh == "running":
+                outcomes = self._running(outcomes, index, learning)
             if not self._from_labels:
-                return self._taken(posterior, x, outcomes, index, learning)
-            if self.refresh == "running":  # what they are taken from later
-                self._taken(posterior, x, outcomes, index, learning)
+                return self._taken(posterior, x, outcomes, index)
             counted = posterior.likelihood.counted(labels)
             known = (labels if counted is None else labels.where(counted, 0)).to(outcomes.weights.device)
             if outcomes.numeric:
@@ -279,13 +280,13 @@ class LossCalibrated(Objective):
                 return self._best(Outcomes(torch.ones_like(atoms), values=atoms), index)
             return self._best(Outcomes(nn.functional.one_hot(known.long(), outcomes.shape[-1]).double()), index)
 
-    def _taken(
-        self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None, learning: bool
-    ) -> Tensor:
+    def _taken(self, posterior: Posterior, x: Inputs, outcomes: Outcomes, index: Tensor | None) -> Tensor:
+        if self.refresh == "running":
+            return self._best(outcomes, index)
         if self.refresh == "step":
             # Of the many labels of an image one is always unclear.
             one_label = len(outcomes.shape) == _ONE_LABEL and not outcomes.numeric
-            utility = self._of_batch(self.utility, index)
+            utility = self._of_batch(self._positive, index)
             enough = CertainDecisions(utility, outcomes) if one_label else None
             mixture = posterior.mixture(x, self.samples, enough)
             if mixture.has_nan and not outcomes.has_nan:
@@ -299,39 +300,44 @@ class LossCalibrated(Objective):
             raise StakesError(
                 f"expected index= with a position for each of {inputs.count(x)} examples, but got {len(index)}"
             )
-        if self.refresh == "epoch":
-            if self._memory is None:
-                raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
-            self._require_shape(outcomes.shape[2:-1])
-            rows = index.to(self._memory.device)
-            known = rows < len(self._memory)
-            kept = self._memory[rows.where(known, 0)].to(inputs.tensors_of(x)[0].device)
-            if not bool(known.all()) or bool((kept.isnan() if kept.is_floating_point() else kept < 0).any()):
-                raise StakesError(
-                    'expected examples that start_epoch has seen in this epoch: with refresh="epoch", give it all of '
-                    "the training examples, with the same index"
-                )
-            return kept if kept.is_floating_point() else kept.long()
+        if self._memory is None:
+            raise StakesError('with refresh="epoch", call start_epoch(posterior, batches) before each epoch')
+        self._require_shape(outcomes.shape[2:-1])
+        rows = index.to(self._memory.device)
+        known = rows < len(self._memory)
+        kept = self._memory[rows.where(known, 0)].to(inputs.tensors_of(x)[0].device)
+        if not bool(known.all()) or bool((kept.isnan() if kept.is_floating_point() else kept < 0).any()):
+            raise StakesError(
+                'expected examples that start_epoch has seen in this epoch: with refresh="epoch", give it all of '
+                "the training examples, with the same index"
+            )
+        return kept if kept.is_floating_point() else kept.long()
+
+    def _running(self, outcomes: Outcomes, index: Tensor | None, learning: bool) -> Outcomes:
+        """The mean over the passes before this one; over this one, where it is the first.
+
+        A decision for the very draw that the gradient comes from would teach the network nothing but to be surer.
+        """
         if outcomes.numeric:
             raise StakesError('refresh="running" needs named outcomes, whose probabilities have a mean: use "step"')
-        return self._best(Outcomes(self._running_mean(outcomes.log_weights.exp().mean(0), index, learning)), index)
-
-    def _running_mean(self, probs: Tensor, index: Tensor, learning: bool) -> Tensor:
-        """Of the passes before this one, for a decision that agrees with the very draw that the gradient comes from
-        teaches the network nothing but to be surer; of this pass, where it is the first.
-        """
+        probs = outcomes.log_weights.exp().mean(0)
+        if not learning:
+            return Outcomes(probs)
+        index = self._required(index)
+        if len(index) != len(probs):
+            raise StakesError(
+                f"expected index= with a position for each of {len(probs)} examples, but got {len(index)}"
+            )
         memory = self._room(index, probs.shape[1:], torch.float16, 0)
         rows = index.to(memory.device)
         before = memory[rows].to(probs)
         # A row never seen is all zeros, which no predictive can be.
         known = before.flatten(1).any(1).reshape(-1, *[1] * (probs.ndim - 1))
-        if learning:
-            mean = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs)
-            memory[rows] = mean.to(memory)
-        return torch.where(known, before, probs)
+        memory[rows] = torch.where(known, self.momentum * before + (1 - self.momentum) * probs, probs).to(memory)
+        return Outcomes(torch.where(known, before, probs))
 
     def _best(self, outcomes: Outcomes, index: Tensor | None) -> Tensor:
-        return self._of_batch(self.utility, index).best_choice(outcomes)
+        return self._of_batch(self._positive, index).best_choice(outcomes)
 
     def _of_batch(self, utility: Utility, index: Tensor | None) -> Utility:
         return utility.rows(self._required(index)) if utility.per_example else utility

@@ -212,7 +212,8 @@ class Predictor(ABC):
             One of the three: what each of S draws says of B inputs, the classes on axis 2; or a function of inputs for
             each draw, which returns ``(B, C, ...)``.
         classes : sequence, optional
-            The names of the classes, in this order. By default they are in the order of the utility's outcomes.
+            The names of the classes, in this order, by which `decide` finds its outcomes; what ``mixture()`` and
+            ``probs()`` return stays in this order. By default it is that of the utility's outcomes.
 
         Returns
         -------
@@ -227,7 +228,7 @@ class Predictor(ABC):
         >>> decide(Predictor.from_samples(probs=draws), Utility.diagonal(["ill", "well"])).chosen_names
         array(['ill'], dtype='<U4')
         """
-        from stakes.predictors.samples import from_samples
+        from stakes.samples import from_samples
 
         return from_samples(probs, logits=logits, log_probs=log_probs, classes=classes)
 

@@ -193,7 +193,10 @@ def test_a_network_that_keeps_something_between_calls_is_refused() -> None:
 def test_the_examples_of_a_batch_have_to_be_known() -> None:
     x, y = torch.randn(6, 4), torch.randint(3, (6,))
     posterior = MCDropout(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3)))
-    epoch, running = LossCalibrated(UTILITY, refresh="epoch"), LossCalibrated(UTILITY, refresh="running")
+    running, epoch = (
+        LossCalibrated(UTILITY, refresh="running"),
+        LossCalibrated(UTILITY, refresh="epoch", start="network"),
+    )
     epoch.start_epoch(posterior, [(torch.tensor([0, 5]), x[[0, 5]])])
     assert epoch(posterior, x[[0, 5]], y[[0, 5]], index=torch.tensor([0, 5])).isfinite()
     for unknown in (torch.arange(6), torch.arange(6) + 30):

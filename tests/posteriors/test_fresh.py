@@ -98,7 +98,8 @@ def test_a_training_step_has_the_same_loss(refresh: str, monkeypatch: pytest.Mon
             monkeypatch.setattr(
                 TableUtility, "is_certain", lambda self, said, share: torch.zeros(len(said.weights)).bool()
             )
-        objective = LossCalibrated(UTILITIES["a table for each example"], refresh=refresh, weight=2.0)  # type: ignore[arg-type]
+        utility = UTILITIES["a table for each example"]
+        objective = LossCalibrated(utility, refresh=refresh, weight=2.0, start="network")  # type: ignore[arg-type]
         torch.manual_seed(1)
         counted.taken, index = 0, torch.arange(ROWS)
         objective.start_epoch(counted.posterior, [(index, x)])

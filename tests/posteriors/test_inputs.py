@@ -144,7 +144,7 @@ def test_a_class_for_every_token(family: str) -> None:
     decisions = decide(draws(x), costs)
     assert decisions.choice.shape == (4, 7)
     assert decisions.margin_error is not None
-    assert torch.equal(decisions.choice, decide(draws(x).mean_probs(), costs).choice)
+    assert torch.equal(decisions.choice, decide(draws(x).mixture(), costs).choice)
 
 
 def test_a_large_network_is_probed_without_values(monkeypatch: pytest.MonkeyPatch) -> None:

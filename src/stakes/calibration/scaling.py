@@ -14,7 +14,7 @@ from stakes.outcomes import Outcomes
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures; rows that are all right, or all wrong, ask for one without end
 STEPS = 60  # of bisection
-PRIOR_SD = 0.2  # of the logarithm of a temperature that few rows cannot tell
+PRIOR_SD = 0.2  # of the logarithm of a temperature, before any rows are seen
 _ROUNDS, _POINTS, _REACH = 6, 41, 6.0  # to sum over a posterior: points within so many standard deviations
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(5)  # of a normal distribution
 ROWS_PER_CLASS = 100  # for vector scaling
@@ -25,8 +25,8 @@ ROWS_PER_CLASS = 100  # for vector scaling
 class Temperature(Calibrator):
     """``p ** (1 / temperature)``, normalised: above 1 a model becomes less sure of itself (Guo et al. 2017).
 
-    With a ``spread``, the mean of these over a normal distribution of the logarithm of the temperature: its standard
-    deviation says how well the temperature is known.
+    With a ``spread``, the temperature is uncertain: its logarithm is normal with this standard deviation, and the
+    probabilities are their mean over it.
 
     >>> Temperature(2.0)(Outcomes(torch.tensor([[0.8, 0.2]]))).weights
     tensor([[0.6667, 0.3333]])
@@ -102,6 +102,8 @@ def _scored(outcomes: Outcomes, labels: Tensor, weights: Tensor | None) -> tuple
     log_probs = outcomes.log_weights.double().clamp_min(-100)
     observed = log_probs.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
     share = torch.ones_like(labels, dtype=torch.double) if weights is None else weights.double()
+    if not share.sum() > 0:
+        raise StakesError("expected labels that count, but all have the weight 0")
     return log_probs, observed, share / share.sum()
 
 

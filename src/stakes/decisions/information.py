@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from stakes import inputs
-from stakes.decisions.rules import blocks_of, monte_carlo_error
+from stakes.decisions.rules import blocks_of, monte_carlo_error, refuse_nan
 from stakes.errors import StakesError
 from stakes.outcomes import Outcomes, Predictive
-from stakes.utility import Utility
+from stakes.utility import TableUtility, Utility
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,26 +74,28 @@ def value_of_information(
     """
     if isinstance(predictive, Predictive):
         utility.require_examples(inputs.count(predictive.x))
-    parts, first = [], 0
     group = predictive.predictor.group if isinstance(predictive, Predictive) else 1
+    parts: list[list[Tensor]] = []
+    first = 0
     for draws in blocks_of(predictive, utility, classes):  # (S, b, ..., K)
         last = first + draws.shape[1]
-        parts.append(_gains(draws, utility.rows(slice(first, last))))
+        gains = [each * utility.scale for each in _gains(draws, utility.rows(slice(first, last)))]
+        refuse_nan(gains[0].sum(0))
+        errors = [monte_carlo_error(each, group) for each in gains] if draws.shape[0] > 1 else []
+        parts.append([*(each.mean(0) for each in gains), *errors])
         first = last
-    outcome, weights = (torch.cat(each, 1) * utility.scale for each in zip(*parts, strict=True))  # (S, B, ...)
-    if len(outcome) == 1:
-        return ValueOfInformation(outcome[0])
-    outcome_error, weights_error = (monte_carlo_error(each, group) for each in (outcome, weights))
-    return ValueOfInformation(outcome.mean(0), outcome_error, weights.mean(0), weights_error)
+    outcome, weights, *both = (torch.cat(each) for each in zip(*parts, strict=True))
+    return ValueOfInformation(outcome, both[0], weights, both[1]) if both else ValueOfInformation(outcome)
 
 
 def _gains(draws: Outcomes, utility: Utility) -> tuple[Tensor, Tensor]:
     """``(S, b, ...)`` by how much the decision of all draws is worse than that by the outcome, and by each draw."""
     common = utility.best_choice(draws.mixture())
-    outcome, weights = [], []
-    for number in range(draws.shape[0]):
-        draw = draws.rows(torch.tensor([number])).mixture()
-        taken = utility.expected_of(draw, common)
-        outcome.append(utility.foreseen(draw) - taken)
-        weights.append(utility.expected_of(draw, utility.best_choice(draw)) - taken)
-    return torch.stack(outcome).clamp_min(0), torch.stack(weights).clamp_min(0)  # but for rounding they are
+    if isinstance(utility, TableUtility) and utility.values.ndim == 2:
+        known, foreseen = utility.expected(draws).amax(-1), utility.foreseen(draws)
+    else:
+        each = [draws.rows(torch.tensor([number])).mixture() for number in range(draws.shape[0])]
+        known = torch.stack([utility.expected_of(draw, utility.best_choice(draw)) for draw in each])
+        foreseen = torch.stack([utility.foreseen(draw) for draw in each])
+    taken = utility.expected_of(draws, common)
+    return (foreseen - taken).clamp_min(0), (known - taken).clamp_min(0)  # but for rounding they are

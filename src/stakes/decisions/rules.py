@@ -89,7 +89,9 @@ def blocks_of(
 ) -> Iterator[Outcomes]:
     """``(S, b, ..., K)`` the draws about one block of inputs after the other, outcomes in the order of the utility."""
     if not isinstance(predictive, Predictive):
-        yield _outcomes_of(predictive, utility, classes).repeat(1)
+        outcomes = _outcomes_of(predictive, utility, classes)
+        utility.require_examples(outcomes.shape[0])
+        yield outcomes.repeat(1)
         return
     if classes is not None:
         raise StakesError("classes= names the columns of an array of probabilities; draws have none to be named")
@@ -113,7 +115,13 @@ def _outcomes_of(given: Outcomes | Tensor | ArrayLike, utility: Utility, classes
 
 def _without_nan(decisions: Decisions) -> Decisions:
     """Refuse decisions about inputs of which nothing is known: any of them would look like the best."""
-    nan = decisions.expected_utility.isnan()  # (B, ...)
+    refuse_nan(decisions.expected_utility)
+    return decisions
+
+
+def refuse_nan(values: Tensor) -> None:
+    """Refuse inputs ``(B, ...)`` with NaN."""
+    nan = values.isnan()
     if bool(nan.any()):
         unknown = nan.reshape(len(nan), -1).any(1)
         row = int(unknown.long().argmax())
@@ -121,7 +129,6 @@ def _without_nan(decisions: Decisions) -> Decisions:
             f"expected probabilities or amounts to decide by, but those of {int(unknown.sum())} of {len(unknown)} "
             f"inputs, the first at index {row}, are NaN: leave these inputs out, or fill in what is missing in them"
         )
-    return decisions
 
 
 def _columns(classes: Sequence[Any], utility: Utility) -> list[int]:

@@ -130,7 +130,7 @@ class NumberUtility(Utility):
         limit = self._limit()
         if limit.form == "exponential":
             return self._log_mean_exp(outcomes, choice, 1 / limit.limit)
-        cost, least = self.expected_cost(outcomes, choice), self._least_at_atoms(outcomes)
+        cost, least = self.expected_cost(outcomes, choice), self._least_at_atoms(outcomes, choice)
         if least is not None:
             cost = cost - (outcomes.weights * least).sum(-1)
         return -cost / limit.limit
@@ -139,11 +139,12 @@ class NumberUtility(Utility):
         if outcomes.values is None:
             raise StakesError("expected outcomes that are numbers, but got named classes: use a table of costs")
         least = self.unavoidable(outcomes.values.expand(outcomes.shape))
-        total = outcomes.weights.sum(-1) if least is None else (outcomes.weights * least).sum(-1)
-        return self.best - (total * 0 if least is None else total)
+        if least is None:
+            return outcomes.weights.new_full(outcomes.shape[:-1], self.best)
+        return self.best - (outcomes.weights * least).sum(-1)
 
     def unavoidable(self, outcome: Tensor) -> Tensor | None:
-        """``(...) -> (...)``: what the best decision costs under each outcome; None if that is nothing.
+        """``(B, ...) -> (B, ...)``: what the best decision costs under each outcome; None if that is nothing.
 
         Training leaves it out: see `Utility.bounded`.
         """
@@ -151,11 +152,18 @@ class NumberUtility(Utility):
 
     def _log_mean_exp(self, outcomes: Outcomes, choice: Tensor, rate: float) -> Tensor:
         """log E exp(-rate cost), by the atoms of the outcomes."""
-        cost, least = self._atom_costs(outcomes, choice), self._least_at_atoms(outcomes)
+        cost, least = self._atom_costs(outcomes, choice), self._least_at_atoms(outcomes, choice)
         return (outcomes.log_weights - rate * (cost if least is None else cost - least)).logsumexp(-1)
 
-    def _least_at_atoms(self, outcomes: Outcomes) -> Tensor | None:
-        return None if outcomes.values is None else self.unavoidable(outcomes.values.expand(outcomes.shape))
+    def _least_at_atoms(self, outcomes: Outcomes, choice: Tensor) -> Tensor | None:
+        """What is unavoidable at each atom of ``(S, B, ..., K)``, or ``(B, ..., K)``, for decisions ``(B, ...)``."""
+        if outcomes.values is None:
+            return None
+        values = outcomes.values.expand(outcomes.shape)
+        if values.ndim == choice.ndim + 1:
+            return self.unavoidable(values)
+        least = self.unavoidable(values.movedim(0, -1))  # examples first: each may have costs of its own
+        return None if least is None else least.movedim(-1, 0)
 
     def _atom_costs(self, outcomes: Outcomes, choice: Tensor) -> Tensor:
         """``(S, B, ..., K)`` of a decision under each atom."""
@@ -218,15 +226,8 @@ class AmountUtility(NumberUtility):
     def optimum(self, outcomes: Outcomes) -> Tensor:
         """The best of all numbers, whatever the range."""
 
-    def foreseen(self, outcomes: Outcomes) -> Tensor:
-        if outcomes.values is None:
-            raise StakesError("expected outcomes that are numbers, but got named classes: use a table of costs")
-        least = self.unavoidable(outcomes.values.expand(outcomes.shape))
-        total = outcomes.weights.sum(-1) if least is None else (outcomes.weights * least).sum(-1)
-        return self.best - (total * 0 if least is None else total)
-
     def unavoidable(self, outcome: Tensor) -> Tensor | None:
-        """What being on time at the next decision costs: outcomes beyond the range, or between two steps."""
+        """The cost of the nearest decision that is allowed, for outcomes beyond the range or between two steps."""
         range_ = self.range
         if range_ == Range():
             return None

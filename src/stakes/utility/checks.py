@@ -1,5 +1,6 @@
 """Checks of utility tables: what is refused, and what can be used but is probably not what was meant."""
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -77,21 +78,21 @@ def never_best(table: NDArray[np.float64], decisions: Sequence[str]) -> list[str
 
 
 def ever_best(tables: NDArray[np.float64], *, exact: bool) -> NDArray[np.bool_]:
-    """``(..., D, C) -> (..., D)``: which decisions are best for some probabilities of the outcomes; of equal ones, one.
+    """``(..., D, C) -> (..., D)``: which decisions are best for some probabilities of the outcomes.
 
     Those that no other one dominates; if ``exact``, without those that only a mixture of others beats, which takes a
     linear programme for each that is not the best under any outcome. With two outcomes there is no difference.
     """
     at_least = (tables[..., :, None, :] >= tables[..., None, :, :]).all(-1)  # (..., D, D): row against column
-    earlier = np.tri(tables.shape[-2], k=-1, dtype=bool).T
-    best: NDArray[np.bool_] = np.asarray(~(at_least & (earlier | ~np.swapaxes(at_least, -1, -2))).any(-2))
-    if exact:
+    best: NDArray[np.bool_] = np.asarray(~(at_least & ~np.swapaxes(at_least, -1, -2)).any(-2))
+    if exact and math.prod(tables.shape[-2:]) <= LARGEST_PROGRAM:
         for place in np.ndindex(tables.shape[:-2]):
-            left = np.flatnonzero(best[place])
-            table = tables[place][left]
-            first = (table == table.max(0)) & ((table == table.max(0)).sum(0) == 1)
-            for row in np.flatnonzero(~first.any(1)) if table.size <= LARGEST_PROGRAM else ():
-                best[(*place, left[row])] = _greatest_lead(table, int(row)) > TOLERANCE
+            rows, copies = np.unique(tables[place][best[place]], axis=0, return_inverse=True)
+            highest = rows == rows.max(0)
+            leads = (highest & (highest.sum(0) == 1)).any(1)  # alone, under some outcome
+            for row in np.flatnonzero(~leads):
+                leads[row] = _greatest_lead(rows, int(row)) > TOLERANCE
+            best[(*place, np.flatnonzero(best[place]))] = leads[copies.ravel()]
     return best
 
 

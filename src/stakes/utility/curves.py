@@ -82,19 +82,26 @@ class CurveUtility(MenuUtility):
     def span(self) -> float:
         return super().span if self.limit else float(np.ptp(self._all_costs)) or 1.0
 
-    def _least_at_atoms(self, outcomes: Outcomes) -> Tensor | None:
+    def _least_at_atoms(self, outcomes: Outcomes, choice: Tensor) -> Tensor | None:
         return None  # `bounded` has taken it out of the curves
+
+    def foreseen(self, outcomes: Outcomes) -> Tensor:
+        points, costs = self._with_crossings()
+        lowest = CurveUtility({"the best": list(zip(points, costs.min(0), strict=True))})
+        return self.best - lowest.expected_costs(outcomes).squeeze(-1)
 
     def bounded(self, margin: float) -> Self:
         """The curves above the lowest of all, which are curves too: see `Utility.bounded`.
 
         The highest of those that are the best for some probabilities of the outcomes is worth ``margin``, as in a
-        table, unless there is a limit.
+        table, unless there is a limit; all others are as high whatever happens.
         """
         points, costs = self._with_crossings()
         regrets = costs - costs.min(0)  # (D, P)
+        taken = ever_best(-regrets, exact=True)
+        worst = float(regrets[taken].max())
+        regrets[~taken] = worst
         curves = {name: list(zip(points, row, strict=True)) for name, row in zip(self.decisions, regrets, strict=True)}
-        worst = float(regrets[ever_best(-costs, exact=True)].max())
         return replace(self, curves=curves, best=worst + margin * (worst or 1.0))
 
     def _with_crossings(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -42,11 +42,10 @@ class FunctionUtility(AmountUtility):
         return (outcomes.weights * self._atom_costs(outcomes, choice)).sum(-1)
 
     def unavoidable(self, outcome: Tensor) -> Tensor | None:
-        """By the numbers that a search begins with."""
-        least = torch.full_like(outcome, math.inf, dtype=torch.float64)
-        for number in self._numbers():
-            least = torch.minimum(least, self.cost(number, outcome))
-        return least
+        with torch.no_grad():  # the best decision for an outcome that is certain
+            values = outcome.unsqueeze(-1)
+            best = self.best_choice(Outcomes(torch.ones_like(values), values=values))
+        return self.cost(best, outcome)
 
     def best_choice(self, outcomes: Outcomes) -> Tensor:
         rows = torch.arange(outcomes.shape[0], device=outcomes.weights.device)
@@ -54,18 +53,11 @@ class FunctionUtility(AmountUtility):
         return torch.cat([self._best_of_rows(outcomes.rows(block)) for block in torch.split(rows, size)])
 
     def _best_of_rows(self, outcomes: Outcomes) -> Tensor:
-        few = self._steps <= MOST_STEPS
-        return self._first_best(outcomes, self._numbers()) if few else super().best_choice(outcomes)
-
-    @property
-    def _steps(self) -> float:
-        return math.inf if self.step is None else round((self.range.top - self.at_least) / self.step) + 1
-
-    def _numbers(self) -> Tensor:
-        """All steps, if they are few; else some numbers."""
-        if self._steps <= MOST_STEPS:
-            return torch.linspace(self.at_least, self.range.top, int(self._steps), dtype=torch.float64)
-        return torch.linspace(self.at_least, self.at_most, GRID, dtype=torch.float64)
+        low, top = self.at_least, self.range.top
+        steps = math.inf if self.step is None else round((top - low) / self.step) + 1
+        if steps <= MOST_STEPS:
+            return self._first_best(outcomes, torch.linspace(low, top, int(steps), dtype=torch.float64))
+        return super().best_choice(outcomes)
 
     def optimum(self, outcomes: Outcomes) -> Tensor:
         grid = torch.linspace(self.at_least, self.at_most, GRID, dtype=torch.float64)

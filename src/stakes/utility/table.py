@@ -105,8 +105,12 @@ class TableUtility(Utility):
         return (probs * self._chosen_rows(self.tensor(probs), choice)).sum(-1)
 
     def foreseen(self, outcomes: Outcomes) -> Tensor:
-        best = replace(self, values=self.values.max(-2, keepdims=True), decisions=("the best",))
-        return best.expected(outcomes).squeeze(-1)
+        probs = self._probs(outcomes)
+        best = self.tensor(probs).amax(-2, keepdim=True)  # (1, C), or one for each example or label
+        if best.ndim == 2:
+            return probs @ best[0]
+        self.require_axes(probs.shape[:-1])
+        return (probs * self._spread(best, probs.ndim - 1).squeeze(-2)).sum(-1)
 
     def worth_under(self, choice: Tensor) -> NDArray[np.float64]:
         """``(B, ...) -> (B, ..., C)`` what each choice is worth under every outcome."""
@@ -140,9 +144,9 @@ class TableUtility(Utility):
     def bounded(self, margin: float) -> Self:
         """The strictly positive table that the calibrated bound needs: see `Utility.bounded`.
 
-        Its worst cell is that of the decisions that are best for some probabilities of the outcomes (`ever_best`); what
-        others would cost beyond that makes no difference. Columns whose best cells are alike stay as they are. The
-        smaller the margin, the harder the worst cell is punished.
+        Its worst cell is that of the decisions that are best for some probabilities of the outcomes (`ever_best`); all
+        others are as bad as that whatever happens, so that none of them is ever taken. Where the best cells of all
+        columns are alike, nothing is subtracted. The smaller the margin, the harder the worst cell is punished.
 
         The tables of examples share one shift, so that an example counts for what can be lost in it; those of labels
         are problems of their own, and each is shifted by itself. The result has no costs (``best`` is NaN).
@@ -153,11 +157,11 @@ class TableUtility(Utility):
         best = self.values.max(-2, keepdims=True)
         highest = best.max(axes, keepdims=True)
         level = self.values - (best - highest)
-        taken = ever_best(self.values, exact=not self.per_example)[..., None]
+        taken = ever_best(level, exact=not self.per_example)[..., None]
         worst = np.where(taken, level, np.inf).min(axes, keepdims=True)
         rounding = TINY * np.abs(self.values).max(axes, keepdims=True)
         least = margin * np.where(highest - worst > rounding, highest - worst, 1.0)
-        return replace(self, values=np.maximum(level + (least - worst), least), best=float("nan"))
+        return replace(self, values=np.where(taken, level + (least - worst), least), best=float("nan"))
 
     def tensor(self, like: Tensor, log: bool = False) -> Tensor:
         """The values, or their logarithms, on the device and in the precision of ``like``; cast once."""

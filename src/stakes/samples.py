@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from stakes.errors import StakesError
-from stakes.inputs import Inputs, tensors_of
+from stakes.inputs import Inputs, count, tensors_of
 from stakes.outcomes import Outcomes, Predictive, Predictor
 
 CLASS_AXIS = 2  # of (S, B, C, ...)
@@ -32,7 +32,12 @@ class Samples(Predictor):
         if isinstance(self._draws, Tensor):
             (rows,) = tensors_of(x)  # the positions of the inputs
             return self._checked(self._draws[first:last, rows])
-        return self._checked(torch.stack([_tensor(draw(x)) for draw in self._draws[first:last]]))
+        said = self._checked(torch.stack([_tensor(draw(x)) for draw in self._draws[first:last]]))
+        if said.shape[1] != count(x):
+            raise StakesError(
+                f"expected draws that say something of each of {count(x)} inputs, but got {said.shape[1]}"
+            )
+        return said
 
     def _checked(self, said: Tensor) -> Outcomes:
         """From ``(S, B, C, ...)``."""
@@ -57,17 +62,29 @@ def from_samples(
     if len(known) != 1:
         raise StakesError(f"expected one of probs=, logits= and log_probs=, but got {len(known)} of them")
     scale, draws = known[0], given[known[0]]
-    if isinstance(draws, Sequence) and draws and all(map(callable, draws)):
-        return Samples(draws, scale, classes)
+    if isinstance(draws, Sequence | nn.ModuleList) and len(draws) and all(map(callable, draws)):
+        return Samples(list(draws), scale, classes)
     array = _tensor(draws)
     if array.ndim < 3:
         raise StakesError(
             "expected draws as an array of shape (S, B, C, ...), the draws first, or a list of functions, one for each "
             f"draw, but got the shape {tuple(array.shape)}: mean probabilities (B, C) go to decide as they are"
         )
-    return Samples(array, scale, classes)(torch.arange(array.shape[1]))
+    draws_of_inputs = Samples(array, scale, classes)
+    draws_of_inputs.outcomes(torch.arange(array.shape[1])[:1], 0, 1)  # which checks it
+    return draws_of_inputs(torch.arange(array.shape[1]))
 
 
 def _tensor(said: Any) -> Tensor:
-    tensor = said.detach() if isinstance(said, Tensor) else torch.from_numpy(np.array(said))
+    try:
+        if isinstance(said, Sequence) and any(isinstance(each, Tensor) for each in said):
+            said = torch.stack([torch.as_tensor(each) for each in said])
+        tensor = said.detach() if isinstance(said, Tensor) else torch.from_numpy(np.array(said))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise StakesError(
+            "expected draws as an array of numbers of shape (S, B, C, ...), or as a list of functions, one for each "
+            f"draw, but got something else ({error})"
+        ) from None
+    if tensor.is_complex():
+        raise StakesError(f"expected draws that are real numbers, but got {tensor.dtype}")
     return tensor if tensor.is_floating_point() else tensor.float()
