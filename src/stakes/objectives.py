@@ -168,8 +168,8 @@ class LossCalibrated(Objective):
     The decisions of an untrained network are arbitrary, and the gain makes a network agree with them: an outcome
     that is never decided for in the beginning may stay so. With ``start="labels"`` the decisions of the first epoch
     are those that are best for the observed labels; in a loop of your own, call `start_epoch` before each epoch, or
-    they are the network's. With ``warmup``, the weight grows from 0 over so many steps, while the likelihood
-    leads.
+    they are the network's. A network that is trained already can begin with its own: ``start="network"``. With
+    ``warmup``, the weight grows from 0 over so many steps, while the likelihood leads.
 
     With a ``weight`` other than 1 the loss is no bound on anything: it is a strength. What it remembers changes only
     while gradients are enabled: under ``torch.no_grad``, as for a validation loss, it is neither changed nor read, and

@@ -155,6 +155,11 @@ def test_foreign_files_of_a_sweep_or_of_a_run_are_not_replaced(tmp_path: Path, f
         for options in ((), ("--force",)):
             assert str(out) in said_in_one_line(stakes(*reproduce, out, *options))
             assert files(out) == {Path(name): text.encode()}
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "notes.txt").write_text("mine")
+    assert stakes(*reproduce, beside).returncode == 0
+    assert (beside / "notes.txt").read_text() == "mine"
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text('{"tool": "mlflow"}')

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stakes._io.files import LOCK, locked, read_json, write_json, write_text
+from stakes._io.files import locked, read_json, write_json, write_text
 from stakes._io.parallel import Report, check_backend, side_by_side
 from stakes.decisions import RULES
 from stakes.errors import StakesError, listing
@@ -23,6 +23,7 @@ Row = dict[str, Any]
 PAPER_MODELS = ("standard", "weighted", "calibrated")
 ALL_MODELS = (*PAPER_MODELS, "noise", "noise+calibrated")
 RULE_NAMES = rule_names(costs=False)
+_WRITTEN = ("config.json", "rows.jsonl", "tables.md", "report.html")  # and figures, PNG
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def _claim(experiment: Experiment, folder: Path, *, force: bool) -> Path:
     settings.pop("data", None)  # a path of this machine, not a setting of the sweep
     file, rows_file = folder / "config.json", folder / "rows.jsonl"
     stored = read_json(file) if file.exists() else None
-    foreign = [each.name for each in folder.iterdir() if each.is_symlink() or (stored is None and each.name != LOCK)]
+    written = [each for each in folder.iterdir() if each.name in _WRITTEN or each.suffix == ".png"]
+    foreign = [each.name for each in written if stored is None or each.is_symlink()]
     if foreign or (stored is not None and not _is_config(stored)):
         raise StakesError(
             f"{folder}: expected the folder of a sweep, or none, but it holds "
